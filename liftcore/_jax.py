@@ -1,0 +1,27 @@
+"""The seam: the only file that touches `jax.extend`, and the only one that may know a JAX version."""
+
+from __future__ import annotations
+
+from jax.extend.core import get_opaque_trace_state
+
+__all__ = ["trace_state"]
+
+
+def trace_state() -> object:
+    """The JAX trace that is now active in this thread, to be compared with `==`.
+
+    A mutable cell is written safely only under the trace in which it was made: any other trace has nothing that carries
+    the new value out.
+
+    Returns:
+      An opaque object, equal to another one if both come from the same trace. It keeps no trace alive.
+
+    Example:
+      >>> import jax
+      >>> outside, inside = trace_state(), []
+      >>> _ = jax.jit(lambda x: inside.append(trace_state()) or x)(1.0)
+      >>> outside == trace_state(), outside == inside[0]
+      (True, False)
+    """
+    state: object = get_opaque_trace_state()  # type: ignore[no-untyped-call]
+    return state

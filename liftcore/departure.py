@@ -1,0 +1,463 @@
+"""What leaves a lifted call, and how the caller's objects are brought up to date with it.
+
+Inside, `depart` compares every object with what came in and puts into the out buckets what changed, what the transform
+always returns, and the result. It describes the rest in a `Departure`: static, without a tracer, in terms of the input's
+numbers. Outside, `merge` runs that description on the caller's objects; nothing is written before all of it is built.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import jax.numpy as jnp
+
+from liftcore import prefixes
+from liftcore.aliasing import Assigned, Assignment
+from liftcore.buckets import Bucket, Layout
+from liftcore.errors import CaptureError, CarryError, FilterError, StructureError, WriteError
+from liftcore.paths import text
+from liftcore.protocol import Arguments, Call, LiftSpec, Reference, Site, Spec
+from liftcore.structure import Found, Part, Place, Walk, assemble, fill, make_empty, object_kind
+
+__all__ = ["Arrival", "Departure", "depart", "merge"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Arrival:
+    """The input side of a program: structure and specs, shared by all calls that it serves.
+
+    Attributes:
+      call: for messages.
+      roots: part of each argument, by name.
+      parts: part of each object, by number.
+      assigned: place, prefix and specs of each object.
+      root_specs: specs of each argument's own leaves.
+      captured: name of the hidden argument.
+      slots: for each leaf that leaves in the place where it entered: (bucket, position).
+      layouts: layout of each bucket that came in.
+      outs: keys of the out buckets, in order.
+    """
+
+    call: Call
+    roots: Mapping[str, Part]
+    parts: Sequence[Part]
+    assigned: Mapping[int, Assigned]
+    root_specs: Mapping[str, tuple[Spec, ...]]
+    captured: str
+    slots: Mapping[int, tuple[Hashable, int]]
+    layouts: Mapping[Hashable, Layout]
+    outs: tuple[Hashable, ...]
+
+    def starts(self) -> tuple[dict[str, int], list[int]]:
+        """Number of the first leaf of each argument, and of each object."""
+        count = 0
+        names: dict[str, int] = {}
+        for name, part in self.roots.items():
+            names[name] = count
+            count += len(part.region.leaf_keys)
+        objects: list[int] = []
+        for part in self.parts:
+            objects.append(count)
+            count += len(part.region.leaf_keys)
+        return names, objects
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Out:
+    """A leaf that left: its out bucket, its position there, and the spec that brings it outside."""
+
+    bucket: int
+    position: int
+    spec: Spec
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Kept:
+    """A leaf or static value of the input, by number."""
+
+    number: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Recipe:
+    """How to make one region outside: the program, and where its leaves and values come from."""
+
+    part: Part
+    leaves: tuple[_Out | _Kept, ...]
+    values: tuple[Any, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Departure:
+    """What left a call, without the arrays.
+
+    Attributes:
+      changed: recipe of each input object that changed, by number.
+      made: recipes of new objects, numbered after the input's.
+      replaced: recipe of each argument that a returned value replaces.
+      result: recipe of the output.
+    """
+
+    changed: Mapping[int, _Recipe]
+    made: tuple[_Recipe, ...]
+    replaced: Mapping[str, _Recipe]
+    result: _Recipe
+
+
+class _Outputs:
+    """The out buckets while they are filled."""
+
+    def __init__(self, arrival: Arrival, before: Sequence[Any]) -> None:
+        self._arrival = arrival
+        self._before = before
+        self._index = {key: index for index, key in enumerate(arrival.outs)}
+        self._names: list[list[str]] = [[] for _ in arrival.outs]
+        self._leaves: list[list[Any]] = [[] for _ in arrival.outs]
+        self._placed = {bucket for bucket, _ in arrival.slots.values()}
+        for key in self._placed:
+            size = len(arrival.layouts[key].names)
+            self._leaves[self._index[key]] = [None] * size
+
+    def put(self, value: Any, spec: Spec, where: str, number: int | None) -> _Out:
+        """Puts one leaf into its bucket; `number` is the input leaf in whose place it stands, if any."""
+        value = spec.depart(value, self._arrival.call)
+        index = self._index[spec.bucket_out]
+        slot = None if number is None else self._arrival.slots.get(number)
+        if slot is None:
+            if spec.bucket_out in self._placed:
+                raise CarryError(
+                    str(self._arrival.call),
+                    where=where,
+                    found=["it was not there when the call began"],
+                    why="A loop's carry has the same structure after each step.",
+                    ways=["Create it before the loop."],
+                )
+            self._names[index].append(where)
+            self._leaves[index].append(value)
+            return _Out(index, len(self._leaves[index]) - 1, spec)
+        assert number is not None
+        self._check_type(self._before[number], value, where)
+        self._leaves[index][slot[1]] = value
+        return _Out(index, slot[1], spec)
+
+    def _check_type(self, before: Any, after: Any, where: str) -> None:
+        old, new = jnp.result_type(before), jnp.result_type(after)
+        # A weak type takes the other's dtype, as JAX promotes a loop's carry.
+        weak = getattr(before, "weak_type", not hasattr(before, "dtype"))
+        if jnp.shape(before) == jnp.shape(after) and (old == new or weak):
+            return
+        raise CarryError(
+            str(self._arrival.call),
+            where=where,
+            found=[f"comes in as {old}{list(jnp.shape(before))}", f"leaves as {new}{list(jnp.shape(after))}"],
+            why="What one step hands to the next has one shape and one dtype.",
+            ways=[f"Convert it in the function: value.astype(jnp.{old}).", "Start the loop with the type that it has later."],
+        )
+
+    def buckets(self) -> tuple[Bucket, ...]:
+        """The filled buckets, in the order of the program's `outs`."""
+        return tuple(
+            Bucket(
+                tuple(self._leaves[index]),
+                self._arrival.layouts[key] if key in self._placed else Layout(tuple(self._names[index])),
+            )
+            for index, key in enumerate(self._arrival.outs)
+        )
+
+
+def _mismatch(call: Call, where: str, was: str, now: str) -> CarryError:
+    return CarryError(
+        str(call),
+        where=where,
+        found=[f"comes in: {was}", f"leaves: {now}"],
+        why="What one step of a loop hands to the next has one structure.",
+        ways=["Return an object of the same structure in that place; change structure before or after the loop."],
+    )
+
+
+def _describe(part: Part) -> str:
+    name = part.cls.__name__ if part.cls else "value"
+    keys = [text("", key).lstrip(".") for key in (*part.region.leaf_keys, *part.region.child_keys)]
+    return f"{name} with {', '.join(keys)}" if any(keys) else name
+
+
+def _bind_slots(arrival: Arrival, objects: Sequence[Any], replaced: Mapping[str, Any]) -> list[Any]:
+    """Finds which object now stands in the place of each one that came in: identity in a carry is by place."""
+    bound: dict[int, Any] = {}
+    taken: dict[int, int] = {}
+    for name, value in replaced.items():
+        walk = Walk()
+        forest = walk.forest({name: value})
+        pending = [(name, arrival.roots[name], forest.roots[name].part)]
+        while pending:
+            where, was, now = pending.pop()
+            before, after = was.region, now.region
+            if before.header != after.header or before.ops != after.ops:
+                raise _mismatch(arrival.call, where, _describe(was), _describe(now))
+            for old, new in zip(before.children, after.children, strict=True):
+                obj = forest.objects[new]
+                if (old in bound and bound[old] is not obj) or taken.get(id(obj), old) != old:
+                    place = arrival.assigned[old].place
+                    raise _mismatch(arrival.call, str(place), "one object in this place", "objects shared otherwise")
+                if old not in bound:
+                    bound[old] = obj
+                    taken[id(obj)] = old
+                    place = arrival.assigned[old].place
+                    pending.append((str(place), arrival.parts[old], forest.found[new].part))
+    return [bound.get(number, obj) for number, obj in enumerate(objects)]
+
+
+def depart(
+    arrival: Arrival,
+    spec: LiftSpec,
+    passed: Arguments,
+    arguments: Mapping[str, Any],
+    objects: Sequence[Any],
+    leaves: Sequence[Any],
+    values: Sequence[Any],
+    out: Any,
+) -> tuple[tuple[Bucket, ...], Departure]:
+    """Collects what leaves one call of the user's function. Runs inside the trace.
+
+    Args:
+      arrival: the input side.
+      spec: the transform.
+      passed: how the arguments were passed.
+      arguments: the inner arguments, by name.
+      objects: the inner objects, by number.
+      leaves: the inner leaves, by number, as the function got them.
+      values: the static values that the inner arguments were built with, by number.
+      out: what the function returned.
+
+    Returns:
+      The out buckets and the description of what they are.
+
+    Raises:
+      AliasError: a shared object leaves under two specs.
+      CarryError: a loop's carry changed its structure or type.
+      CaptureError: a captured object was written or returned.
+      WriteError: something was written that may not be.
+      StructureError: a change of structure cannot be carried out.
+    """
+    replaced, out = spec.tie(passed, arguments, out)
+    return _Departing(arrival, spec, objects, leaves, values).run(replaced, out)
+
+
+class _Departing:
+    """One run of `depart`."""
+
+    def __init__(
+        self,
+        arrival: Arrival,
+        spec: LiftSpec,
+        objects: Sequence[Any],
+        leaves: Sequence[Any],
+        values: Sequence[Any],
+    ) -> None:
+        self.arrival, self.spec = arrival, spec
+        self.objects, self.leaves = objects, leaves
+        self.values = {id(value): number for number, value in enumerate(values)}
+        self.outputs = _Outputs(arrival, leaves)
+        self.root_starts, self.object_starts = arrival.starts()
+
+    def run(self, replaced: Mapping[str, Any], out: Any) -> tuple[tuple[Bucket, ...], Departure]:
+        """See `depart`."""
+        arrival, count = self.arrival, len(self.objects)
+        slots = _bind_slots(arrival, self.objects, replaced) if replaced else self.objects
+        places = [arrival.assigned[number].place for number in range(count)]
+        walk = Walk(slots, places, leaving=True)
+        found = [walk.content(number) for number in range(count)]
+        tops = {name: walk.argument(name, value) for name, value in replaced.items()}
+        result = walk.argument("return", out)
+        walk.follow(found)
+        assignment = Assignment(
+            arrival.call,
+            "out",
+            self.spec.spec,
+            walk.objects,
+            found.__getitem__,
+            arrival.captured,
+            arrival.assigned,
+        )
+        changed = self._changed(assignment, walk.objects, found[:count])
+        renewed = {name: self._replaced(name, top) for name, top in tops.items()}
+        prefixes.check_fits(self.spec.outs, out, arrival.call, "return")
+        specs = assignment.argument("return", self.spec.outs, result)
+        final = self._recipe(result, Place("return", ()), specs)
+        made = tuple(
+            self._recipe(found[number], assignment.assigned[number].place, assignment.assigned[number].specs)
+            for number in range(count, len(found))
+        )
+        return self.outputs.buckets(), Departure(changed, made, renewed, final)
+
+    def _changed(self, assignment: Assignment, objects: Sequence[Any], found: Sequence[Found]) -> dict[int, _Recipe]:
+        changed: dict[int, _Recipe] = {}
+        for number, now in enumerate(found):
+            before, given = self.arrival.parts[number], self.arrival.assigned[number]
+            start = self.object_starts[number]
+            restructured = now.part.region != before.region
+            olds = (
+                {key: index for index, key in enumerate(before.region.leaf_keys)}
+                if restructured
+                else dict(zip(now.part.region.leaf_keys, range(len(now.leaves)), strict=True))
+            )
+            rewritten = [
+                index is None or leaf is not self.leaves[start + index]
+                for leaf, index in zip(now.leaves, map(olds.get, now.part.region.leaf_keys), strict=True)
+            ]
+            if not (restructured or any(rewritten) or any(spec.carried for spec in given.specs)):
+                continue
+            if restructured or any(rewritten):
+                self._check_captured(objects[number], given.place)
+            if restructured:
+                self._check_restructured(assignment, number, objects[number], before, now)
+                assignment.hang(given.place, objects[number], given.prefix, now)
+            sources: list[_Out | _Kept] = []
+            for leaf, key, owners, fresh in zip(
+                now.leaves, now.part.region.leaf_keys, now.leaf_owners, rewritten, strict=True
+            ):
+                index = olds.get(key)
+                spec = (
+                    given.specs[index]
+                    if index is not None
+                    else assignment.spec(given.place, objects[number], given.prefix, leaf, key, owners)
+                )
+                site = assignment.site(given.place, objects[number], leaf, key, owners)
+                if fresh:
+                    self._check_write(spec, site)
+                if fresh or spec.carried:
+                    where = text(site.root, site.path)
+                    sources.append(self.outputs.put(leaf, spec, where, None if index is None else start + index))
+                else:
+                    assert index is not None
+                    sources.append(_Kept(start + index))
+            changed[number] = _Recipe(now.part.bare(), tuple(sources), self._values(now.part))
+        return changed
+
+    def _replaced(self, name: str, top: Found) -> _Recipe:
+        before, start = self.arrival.roots[name], self.root_starts[name]
+        assert top.part.region == before.region, "slots were bound by this region"
+        sources = tuple(
+            self.outputs.put(leaf, spec, text(name, key), start + index)
+            for index, (leaf, key, spec) in enumerate(
+                zip(top.leaves, top.part.region.leaf_keys, self.arrival.root_specs[name], strict=True)
+            )
+        )
+        return _Recipe(top.part.bare(), sources, self._values(top.part))
+
+    def _recipe(self, found: Found, place: Place, specs: Sequence[Spec]) -> _Recipe:
+        sources = tuple(
+            self.outputs.put(leaf, spec, text(place.root, place.path + key), None)
+            for leaf, key, spec in zip(found.leaves, found.part.region.leaf_keys, specs, strict=True)
+        )
+        return _Recipe(found.part.bare(), sources, self._values(found.part))
+
+    def _values(self, part: Part) -> tuple[Any, ...]:
+        # The caller's own static values are named by number, so that one model's config never lands in another.
+        return tuple(
+            _Kept(self.values[id(value)]) if id(value) in self.values else value for value in part.values
+        )
+
+    def _check_captured(self, obj: Any, place: Place) -> None:
+        if place.root != self.arrival.captured:
+            return
+        raise CaptureError(
+            str(self.arrival.call),
+            where=f"a captured {type(obj).__name__} was written",
+            found=[f"the function closes over it, in {'.'.join(map(str, place.path[1:])) or 'its closure'}"],
+            why="A captured reference may be read, not written: nothing carries the new value out.",
+            ways=[f"Pass the object that holds it as an argument: {self.arrival.call.transform}(f)(obj, ...)."],
+        )
+
+    def _check_write(self, spec: Spec, site: Site) -> None:
+        if spec.readonly is not None:
+            cell = "" if site.reference is None else f", a {type(site.reference).__name__},"
+            raise WriteError(
+                str(self.arrival.call),
+                where=f"{text(site.root, site.path)}{cell} was written",
+                why=spec.readonly,
+            )
+        spec.written(site)
+
+    def _check_restructured(self, assignment: Assignment, number: int, obj: Any, before: Part, now: Found) -> None:
+        given, call = self.arrival.assigned[number], self.arrival.call
+        if any(spec.carried and spec.bucket_in == spec.bucket_out for spec in given.specs):
+            raise _mismatch(call, str(given.place), _describe(before), _describe(now.part))
+        if isinstance(object_kind(obj), Reference):
+            return
+        # What no leaf tells (a static value, an attribute removed) is judged by what the object itself would get.
+        site = assignment.site(given.place, obj, None)
+        try:
+            spec = prefixes.resolve(given.prefix, site, lambda spelling, _: self.spec.spec(spelling, None))
+        except FilterError:  # no filter is about the object itself
+            return
+        if spec.readonly is not None:
+            raise StructureError(
+                str(call),
+                where=f"{given.place}, a {type(obj).__name__}, changed its structure",
+                found=[f"before: {_describe(before)}", f"after: {_describe(now.part)}"],
+                why=spec.readonly,
+            )
+
+
+def merge(
+    departure: Departure,
+    arrival: Arrival,
+    buckets: Sequence[Bucket],
+    objects: Sequence[Any],
+    leaves: Sequence[Any],
+    values: Sequence[Any],
+    *,
+    write: bool = True,
+) -> tuple[dict[str, Any], Any]:
+    """Brings the caller's objects up to date and builds the output. Runs outside.
+
+    Everything is built first; then the objects are written. With `write=False` they stay as they are.
+
+    Args:
+      departure: what left.
+      arrival: the input side.
+      buckets: the out buckets, from JAX.
+      objects: the caller's objects, by number.
+      leaves: the caller's leaves, by number.
+      values: the caller's static values, by number.
+      write: whether to write.
+
+    Returns:
+      The replaced arguments by name, and the output.
+    """
+
+    def outside(source: _Out | _Kept) -> Any:
+        if isinstance(source, _Kept):
+            return leaves[source.number]
+        return source.spec.exit(buckets[source.bucket].leaves[source.position], arrival.call)
+
+    def entries(recipe: _Recipe) -> list[Any]:
+        static = [values[value.number] if isinstance(value, _Kept) else value for value in recipe.values]
+        return assemble(recipe.part, [outside(source) for source in recipe.leaves], static, everything)
+
+    everything = [*objects, *(make_empty(recipe.part) for recipe in departure.made)]
+    for recipe, obj in zip(departure.made, everything[len(objects) :], strict=True):
+        fill(obj, recipe.part, entries(recipe))
+    renewed = {number: entries(recipe) for number, recipe in departure.changed.items()}
+    replaced = {name: entries(recipe)[0] for name, recipe in departure.replaced.items()}
+    (result,) = entries(departure.result)
+    if write:
+        _write(departure, everything, renewed)
+    return replaced, result
+
+
+def _write(departure: Departure, objects: Sequence[Any], renewed: Mapping[int, list[Any]]) -> None:
+    writes: list[tuple[Any, Part, list[Any]]] = []
+    for number, entries in renewed.items():
+        obj, part = objects[number], departure.changed[number].part
+        kind = object_kind(obj)
+        if isinstance(kind, Reference):
+            if kind.read(obj) is entries[0] and part.metadata == dict(kind.metadata(obj)):
+                continue
+            kind.check_write(obj)
+        writes.append((obj, part, entries))
+    for obj, part, entries in writes:
+        fill(obj, part, entries)

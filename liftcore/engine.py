@@ -1,0 +1,515 @@
+"""One lifted call: bind, split, run JAX, merge.
+
+`lift` is the only door. A lifted function keeps one *program* for each structure of arguments: specs of all leaves, the
+layout of the buckets, and what the transform built around the pure function, so that JAX's caches are hit by the next call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import re
+import threading
+import weakref
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar, cast
+
+import jax
+import numpy as np
+
+from liftcore import functional, prefixes, statics
+from liftcore.aliasing import Assignment
+from liftcore.binding import CAPTURED, Bound, Target
+from liftcore.buckets import Bucket, Layout, Opaque
+from liftcore.captures import Frame, entered
+from liftcore.departure import Arrival, Departure, depart, merge
+from liftcore.errors import CaptureError, LiftError, StructureError, TransformTypeError, TransformValueError
+from liftcore.families import kind_of
+from liftcore.paths import Path, text
+from liftcore.protocol import STATIC, Arguments, Call, LiftSpec, Program, Reference, Spec
+from liftcore.structure import Forest, Static, Walk, assemble, fill, make_empty
+
+__all__ = ["Lifted", "Prepared", "lift"]
+
+L = TypeVar("L", bound="Lifted")
+
+
+@dataclasses.dataclass(slots=True)
+class _Cache:
+    """What is kept for one function, as long as the function lives.
+
+    Attributes:
+      programs: by everything that a program depends on.
+      reported: captured cells that the function was seen to read, by id, held weakly.
+    """
+
+    programs: dict[Hashable, _Built] = dataclasses.field(default_factory=dict)
+    reported: dict[int, Callable[[], Any]] = dataclasses.field(default_factory=dict)
+
+    def cells(self) -> tuple[Any, ...]:
+        """The captured cells that are still alive."""
+        cells = [reference() for reference in list(self.reported.values())]
+        return tuple(cell for cell in cells if cell is not None)
+
+    def report(self, cells: Mapping[int, Any]) -> None:
+        """Notes captured cells, so that the next try has them as hidden inputs."""
+        for number, cell in cells.items():
+            self.reported[number] = weakref.ref(cell)
+
+
+_lock = threading.RLock()
+_caches: weakref.WeakKeyDictionary[Any, _Cache] = weakref.WeakKeyDictionary()
+
+
+def _cache_of(function: Any) -> _Cache:
+    """The cache of a function; wrapping the same function again shares it. Not shared where it cannot be held weakly."""
+    with _lock:
+        try:
+            return _caches.setdefault(getattr(function, "__func__", function), _Cache())
+        except TypeError:
+            return _Cache()
+
+
+@dataclasses.dataclass(slots=True)
+class _Built:
+    """A program: the input side, where each leaf travels, and the function that the transform made."""
+
+    arrival: Arrival
+    specs: tuple[Spec, ...]
+    gathers: tuple[tuple[Layout, tuple[int, ...]], ...]
+    run: Callable[..., Any]
+
+
+class _Active(threading.local):
+    """Calls of this thread that are running, innermost last: a trace takes static values from the call that began it."""
+
+    def __init__(self) -> None:
+        self.calls: list[Prepared] = []
+
+
+_active = _Active()
+
+
+@contextlib.contextmanager
+def _running(prepared: Prepared) -> Iterator[None]:
+    _active.calls.append(prepared)
+    try:
+        yield
+    finally:
+        _active.calls.pop()
+
+
+class _Pure:
+    """The function of arrays that JAX gets: merges, calls the user's function, and splits again."""
+
+    def __init__(self, spec: LiftSpec, index: int, cache: _Cache, name: str) -> None:
+        self._spec, self._index, self._cache = spec, index, cache
+        self.built: _Built | None = None
+        self.__name__ = self.__qualname__ = name
+
+    def __call__(self, *buckets: Bucket) -> tuple[tuple[Bucket, ...], Opaque]:
+        built = self.built
+        assert built is not None
+        prepared = next((call for call in reversed(_active.calls) if call.built is built), None)
+        if prepared is None:
+            raise StructureError(
+                str(built.arrival.call),
+                where="JAX traced the function again after the lifted call had ended",
+                why="Its arguments are not known any more.",
+                ways=["Trace within the call: wrap the whole computation in the outer transform."],
+            )
+        arrival, call = built.arrival, built.arrival.call
+        leaves: list[Any] = [None] * len(built.specs)
+        for bucket, (_, numbers) in zip(buckets, built.gathers, strict=True):
+            for number, leaf in zip(numbers, bucket.leaves, strict=True):
+                leaves[number] = built.specs[number].arrive(leaf, call)
+        values = prepared.forest.values()
+        hidden: dict[int, Any] = {}
+        frame = Frame(call, hidden, prepared.passed())
+        with entered(frame):
+            roots, objects = _build(arrival, prepared.forest, leaves)
+            functions, cells = roots[CAPTURED]
+            hidden.update(zip(map(id, prepared.cells), cells, strict=True))
+            try:
+                out = prepared.bound.apply(functions[self._index], roots)
+            except Exception as error:
+                prepared.raised = error
+                raise
+            arguments = {name: value for name, value in roots.items() if name != CAPTURED}
+            outs, departure = depart(arrival, self._spec, prepared.bound.arguments, arguments, objects, leaves, values, out)
+        if frame.missing:
+            self._cache.report(frame.missing)
+            prepared.missed = True
+        return outs, Opaque(departure)
+
+
+def _build(arrival: Arrival, forest: Forest, leaves: Sequence[Any]) -> tuple[dict[str, Any], list[Any]]:
+    """Builds the inner arguments and objects around traced leaves."""
+    objects = [make_empty(found.part) for found in forest.found]
+    roots: dict[str, Any] = {}
+    start = 0
+    for place, number, found in _numbered(forest):
+        count = len(found.leaves)
+        entries = assemble(found.part, leaves[start : start + count], found.part.values, objects)
+        start += count
+        if number is None:
+            roots[place.root] = entries[0]
+        else:
+            fill(objects[number], found.part, entries)
+    return roots, objects
+
+
+def _numbered(forest: Forest) -> Iterator[tuple[Any, int | None, Any]]:
+    arguments = len(forest.roots)
+    for index, (place, _, found) in enumerate(forest):
+        yield place, None if index < arguments else index - arguments, found
+
+
+def _kind_of_leaf(leaf: Any) -> Hashable:
+    """What specs may depend on besides the structure: never the values."""
+    dtype = getattr(leaf, "dtype", None)
+    if dtype is None:
+        return type(leaf)
+    return (dtype, leaf.ndim, isinstance(leaf, (np.ndarray, np.generic)))
+
+
+def _read_only(leaf: Any) -> Any:
+    # JAX hands NumPy arrays on as they are where nothing is mapped: a write inside would reach the caller's array.
+    if type(leaf) is np.ndarray and leaf.flags.writeable:
+        leaf = leaf.view()
+        leaf.flags.writeable = False
+    return leaf
+
+
+@dataclasses.dataclass(slots=True)
+class Prepared:
+    """One call, split and ready to run.
+
+    Attributes:
+      built: its program.
+      bound: its arguments.
+      forest: what they were taken apart into.
+      cells: captured cells that are hidden inputs.
+      raised: the exception of the user's function, if it raised.
+      missed: whether a captured cell was read that is not a hidden input yet.
+    """
+
+    built: _Built
+    bound: Bound
+    forest: Forest
+    cells: tuple[Any, ...]
+    raised: BaseException | None = None
+    missed: bool = False
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """What the transform made: a function of `buckets()`."""
+        return self.built.run
+
+    def buckets(self) -> tuple[Bucket, ...]:
+        """The leaves as JAX gets them."""
+        call, specs, leaves = self.built.arrival.call, self.built.specs, self.forest.leaves()
+        return tuple(
+            Bucket([specs[number].enter(_read_only(leaves[number]), call) for number in numbers], layout)
+            for layout, numbers in self.built.gathers
+        )
+
+    def passed(self) -> dict[int, str]:
+        """Where each cell was passed, by id."""
+        return {
+            id(obj): str(place)
+            for place, obj, _ in self.forest
+            if place.root != CAPTURED and obj is not None and isinstance(kind_of(type(obj)), Reference)
+        }
+
+    def running(self) -> contextlib.AbstractContextManager[None]:
+        """Within this context the program may be traced."""
+        return _running(self)
+
+    def done(self, outs: Sequence[Any]) -> _Done:
+        """What `LiftSpec.finish` gets, from what the function returned."""
+        buckets, opaque, *extra = outs
+        return _Done(self, buckets, opaque.value, tuple(extra))
+
+
+@dataclasses.dataclass(slots=True)
+class _Done:
+    """See `liftcore.protocol.Done`."""
+
+    _prepared: Prepared
+    _buckets: Sequence[Bucket]
+    _departure: Departure
+    extra: tuple[Any, ...]
+
+    @property
+    def passed(self) -> Arguments:
+        return self._prepared.bound.arguments
+
+    def merge(self, write: bool = True) -> tuple[Mapping[str, Any], Any]:
+        prepared, forest = self._prepared, self._prepared.forest
+        replaced, out = merge(
+            self._departure,
+            prepared.built.arrival,
+            self._buckets,
+            forest.objects,
+            forest.leaves(),
+            forest.values(),
+            write=write,
+        )
+        return {**prepared.bound.values, **replaced}, out
+
+    def _places(self, name: str, bucket: Hashable) -> list[tuple[int, Path]]:
+        """Positions in a bucket that belong to one argument, with their paths there."""
+        prepared = self._prepared
+        layouts = prepared.built.arrival.layouts
+        if bucket not in layouts:
+            return []
+        numbers = dict(zip(layouts, prepared.built.gathers, strict=True))[bucket][1]
+        paths = [
+            (place.root, place.path + key)
+            for place, _, found in prepared.forest
+            for key in found.part.region.leaf_keys
+        ]
+        return [(position, paths[number][1]) for position, number in enumerate(numbers) if paths[number][0] == name]
+
+    def pack(self, name: str, bucket: Hashable, leaves: Sequence[Any]) -> Any:
+        places = self._places(name, bucket)
+        return functional.pack(self._prepared.bound.values[name], {path: leaves[position] for position, path in places})
+
+    def unpack(self, name: str, bucket: Hashable, container: Any) -> Sequence[Any]:
+        found = functional.unpack(self._prepared.bound.values[name], container)
+        return [found[path] for _, path in self._places(name, bucket)]
+
+
+_ARGUMENT = re.compile(r"\w+\[\d+\] (?P<path>[\w<>.\[\]'\"]+)")
+
+
+def _translated(error: Exception, call: Call, own: bool) -> Exception | None:
+    """The error to raise instead of one of JAX's; None if it is the user's, or ours."""
+    if isinstance(error, LiftError):
+        return None
+    words = _ARGUMENT.sub(lambda match: match["path"], str(error))
+    if isinstance(error, jax.errors.ConcretizationTypeError):
+        match = _ARGUMENT.search(str(error))
+        if match is None:
+            return None
+        parameter = re.split(r"[.\[]", match["path"])[0]
+        return TransformTypeError(
+            str(call),
+            where=f"argument {parameter}: {match['path']} is traced, and Python wants its value",
+            found=[words.strip()],
+            ways=[
+                f'If it decides which program is compiled, make it static: lift.jit(f, static_argnames="{parameter}").',
+                "If it is data, choose with jnp.where or jax.lax.cond.",
+            ],
+        )
+    if own:
+        return None
+    for original, ours in ((TypeError, TransformTypeError), (ValueError, TransformValueError)):
+        if isinstance(error, original):
+            return ours(str(call), where="JAX refused", found=[words.strip()])
+    error.add_note(f"In {call}.")
+    return None
+
+
+class Lifted:
+    """A lifted function.
+
+    Args:
+      functions: the user's function (several for branches).
+      spec: the transform.
+    """
+
+    def __init__(self, functions: tuple[Callable[..., Any], ...], spec: LiftSpec) -> None:
+        self._targets = tuple(Target(function) for function in functions)
+        self._functions = functions
+        self._spec = spec
+        self._key = (spec.name, statics.key(spec.key))
+        self._cache = _cache_of(self._targets[0].function)
+        functools.update_wrapper(self, functions[0], updated=())
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the function under the transform; the caller's objects are updated."""
+        prepared, outs = self.traced(lambda prepared: prepared.function(*prepared.buckets()), args, kwargs)
+        return self.finish(prepared, outs)
+
+    def finish(self, prepared: Prepared, outs: Any) -> Any:
+        """Merges what the program returned."""
+        return self._spec.finish(prepared.done(outs))
+
+    def __get__(self, obj: Any, cls: type | None = None) -> Any:
+        """In a class body: self is an ordinary first parameter."""
+        return self if obj is None else functools.partial(self, obj)
+
+    def __repr__(self) -> str:
+        return f"<{self._spec.name} of {self._targets[0].name}>"
+
+    def traced(
+        self, run: Callable[[Prepared], Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[Prepared, Any]:
+        """Prepares a call and runs something that traces it, such as the call itself or its lowering.
+
+        Where the trace reads captured cells that are not hidden inputs, it is made again with them.
+
+        Args:
+          run: gets the prepared call.
+          args: the call's positional arguments.
+          kwargs: its keyword arguments.
+
+        Returns:
+          The prepared call and what `run` returned.
+        """
+        while True:
+            prepared = self.prepare(*args, **kwargs)
+            try:
+                with prepared.running():
+                    result = run(prepared)
+            except Exception as error:
+                call = prepared.built.arrival.call
+                translated = _translated(error, call, own=error is prepared.raised)
+                if translated is None:
+                    raise
+                raise translated from error
+            if not prepared.missed:
+                return prepared, result
+
+    def prepare(self, *args: Any, **kwargs: Any) -> Prepared:
+        """Splits one call: its program, and the buckets to run it on."""
+        call = Call(self._spec.name, self._targets[0].name, self._spec.size, self._spec.params)
+        functions = tuple(target.function for target in self._targets)
+        cells = self._cache.cells()
+        bound = self._targets[0].bind(call, args, kwargs, (functions, cells))
+        prefix = self._spec.ins(bound.arguments)
+        forest = Walk().forest(_roots(bound, prefix))
+        if _overlaps(forest, call):
+            # What is captured and passed as well stays outside: reading it is an error, naming it is not.
+            passed = {id(obj) for obj in _reached(forest, {name for name in forest.roots if name != CAPTURED})}
+            cells = tuple(cell for cell in cells if id(cell) not in passed)
+            bound.values[CAPTURED] = (Static(functions), cells)
+            forest = Walk().forest(_roots(bound, prefix))
+        key = (
+            self._key,
+            (bound.arguments.positional, bound.arguments.keywords, bound.arguments.bound),
+            forest.key(),
+            tuple(map(_kind_of_leaf, forest.leaves())),
+            tuple(map(id, cells)),
+        )
+        built = self._cache.programs.get(key)
+        if built is None:
+            with _lock:
+                built = self._cache.programs.get(key)
+                if built is None:
+                    built = self._cache.programs[key] = self._build(call, bound, forest, prefix)
+        return Prepared(built, bound, forest, cells)
+
+    def _build(self, call: Call, bound: Bound, forest: Forest, prefix: Mapping[str, Any]) -> _Built:
+        spec = self._spec
+        assignment = Assignment(call, "in", spec.spec, forest.objects, forest.found.__getitem__, CAPTURED)
+        root_specs = {}
+        for name, found in forest.roots.items():
+            if prefix[name] is not STATIC:
+                prefixes.check_fits(prefix[name], bound.values[name], call, name)
+            root_specs[name] = assignment.argument(name, prefix[name], found)
+        specs = [one for name in forest.roots for one in root_specs[name]]
+        specs += [one for number in range(len(forest.objects)) for one in assignment.assigned[number].specs]
+        names = [
+            text(place.root, place.path + key) for place, _, found in forest for key in found.part.region.leaf_keys
+        ]
+        numbers: dict[Hashable, list[int]] = {}
+        for number, one in enumerate(specs):
+            numbers.setdefault(one.bucket_in, []).append(number)
+        layouts = {key: Layout(tuple(names[number] for number in some)) for key, some in numbers.items()}
+        arrival = Arrival(
+            call,
+            {name: found.part.bare() for name, found in forest.roots.items()},
+            [found.part.bare() for found in forest.found],
+            assignment.assigned,
+            root_specs,
+            CAPTURED,
+            {
+                number: (key, position)
+                for key, some in numbers.items()
+                for position, number in enumerate(some)
+                if specs[number].carried and specs[number].bucket_out == key
+            },
+            layouts,
+            self._outs(prefix, specs),
+        )
+        pures = tuple(
+            _Pure(spec, index, self._cache, target.name.rpartition(".")[2]) for index, target in enumerate(self._targets)
+        )
+        run = spec.run(Program(pures, tuple(numbers), arrival.outs, call))
+        built = _Built(arrival, tuple(specs), tuple((layouts[key], tuple(some)) for key, some in numbers.items()), run)
+        for pure in pures:
+            pure.built = built
+        return built
+
+    def _outs(self, prefix: Mapping[str, Any], specs: Sequence[Spec]) -> tuple[Hashable, ...]:
+        """Keys of all out buckets that can be needed: known before the call, since JAX wants its prefix then."""
+        spec = self._spec
+        trees = [tree for tree in prefix.values() if tree is not STATIC]
+        possible = [
+            word if isinstance(word, Spec) else spec.spec(word, None)
+            for tree in (spec.outs, *trees)
+            for word in prefixes.spellings(tree, spec.name)
+        ]
+        return tuple(dict.fromkeys(one.bucket_out for one in (*possible, *specs) if one.readonly is None))
+
+
+def _roots(bound: Bound, prefix: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: Static(value) if prefix[name] is STATIC else value for name, value in bound.values.items()}
+
+
+def _reached(forest: Forest, names: set[str]) -> list[Any]:
+    """Objects that some arguments lead to."""
+    seen: dict[int, None] = {}
+    pending = [number for name in names for number in forest.roots[name].part.region.children]
+    while pending:
+        number = pending.pop()
+        if number not in seen:
+            seen[number] = None
+            pending.extend(forest.found[number].part.region.children)
+    return [forest.objects[number] for number in seen]
+
+
+def _overlaps(forest: Forest, call: Call) -> bool:
+    """Whether an object is both captured and passed.
+
+    Raises:
+      CaptureError: it is, and its family does not report reads, so that nobody could tell when it is read.
+    """
+    if not forest.roots[CAPTURED].part.region.children:
+        return False
+    passed = {id(obj) for obj in _reached(forest, {name for name in forest.roots if name != CAPTURED})}
+    both = [obj for obj in _reached(forest, {CAPTURED}) if id(obj) in passed]
+    for obj in both:
+        kind = kind_of(type(obj))
+        if isinstance(kind, Reference) and kind.born is None:
+            place = forest.places[forest.objects.index(obj)]
+            raise CaptureError(
+                str(call),
+                where=f"{place} is a captured {type(obj).__name__}",
+                found=["the function closes over it", f"it is also passed as {place}"],
+                why="Inside, the argument and the captured object would be two objects with two values.",
+                ways=["Use the argument inside of the function instead of the captured object."],
+            )
+    return bool(both)
+
+
+def lift(functions: Callable[..., Any] | tuple[Callable[..., Any], ...], spec: LiftSpec, into: type[L] | None = None) -> L:
+    """Lifts a function: the only door to the engine, for transforms of liftcore and of strangers alike.
+
+    Args:
+      functions: a function, bound method or callable object; a tuple of them for branches.
+      spec: the transform.
+      into: a subclass of `Lifted` with more methods.
+
+    Returns:
+      A lifted function.
+
+    Raises:
+      BindError: it is not callable.
+    """
+    several = functions if isinstance(functions, tuple) else (functions,)
+    return cast("L", (into or Lifted)(several, spec))

@@ -1,0 +1,143 @@
+"""Objects inside of functions: what a Python function captures, and the same function around other objects.
+
+A function that closes over a model is, to the lift, a node whose children are the captured objects: they are split with
+everything else and enter as hidden inputs, and the function that runs inside is rebuilt around the inner objects.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import types
+import weakref
+from collections.abc import Hashable, Iterator, Mapping
+from typing import Any
+
+from liftcore.families import is_object
+
+__all__ = ["origin", "parts", "rebuild"]
+
+# A place in a function that can hold an object: ("cell", 0), ("default", 1), ("kwdefault", "x") or ("global", "model").
+Slot = tuple[str, Hashable]
+
+# Containers longer than this are data, not models: they are not searched for objects.
+_LONGEST = 64
+
+# The function from which a rebuilt one was made, so that both have the same static key.
+_origins: weakref.WeakKeyDictionary[types.FunctionType, types.FunctionType] = weakref.WeakKeyDictionary()
+
+
+@functools.lru_cache(maxsize=4096)
+def _names(code: types.CodeType) -> tuple[tuple[str, ...], frozenset[str]]:
+    """Names of the globals that a code object (and those nested in it) reads, and all names that it writes."""
+    reads: dict[str, None] = {}
+    writes: set[str] = set()
+    for instruction in dis.get_instructions(code):
+        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            reads[instruction.argval] = None
+        elif instruction.opname in ("STORE_GLOBAL", "DELETE_GLOBAL", "STORE_DEREF", "DELETE_DEREF"):
+            writes.add(instruction.argval)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            inner_reads, inner_writes = _names(constant)
+            reads.update(dict.fromkeys(inner_reads))
+            writes |= inner_writes
+    return tuple(reads), frozenset(writes)
+
+
+def _slots(fn: types.FunctionType) -> Iterator[tuple[Slot, Any]]:
+    reads, writes = _names(fn.__code__)
+    for index, (name, cell) in enumerate(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True)):
+        if name not in writes:
+            try:
+                yield ("cell", index), cell.cell_contents
+            except ValueError:  # the cell is still empty
+                continue
+    for index, value in enumerate(fn.__defaults__ or ()):
+        yield ("default", index), value
+    for name, value in (fn.__kwdefaults__ or {}).items():
+        yield ("kwdefault", name), value
+    for name in reads:
+        if name in fn.__globals__ and name not in writes:
+            value = fn.__globals__[name]
+            # A function of another module is a library's: what it names is not this function's business.
+            if not isinstance(value, types.FunctionType) or value.__globals__ is fn.__globals__:
+                yield ("global", name), value
+
+
+def _reaches(value: Any, seen: frozenset[int]) -> bool:
+    cls = type(value)
+    if cls is types.FunctionType:
+        return id(value) not in seen and bool(parts(value, seen))
+    if cls in (list, tuple, dict):
+        children = value.values() if cls is dict else value
+        return len(value) <= _LONGEST and any(_reaches(child, seen) for child in children)
+    if cls is types.MethodType:
+        return is_object(value.__self__)
+    if cls is functools.partial:
+        return _reaches((value.func, value.args, value.keywords), seen)
+    return is_object(value)
+
+
+def parts(fn: types.FunctionType, seen: frozenset[int] = frozenset()) -> dict[Slot, Any]:
+    """Finds what a function captures that holds a family's objects.
+
+    Closure cells, defaults and the globals that its code names are searched, functions of the same module among them too.
+    A name that the code itself writes is left alone, since a rebuilt function would write somewhere else.
+
+    Args:
+      fn: a Python function.
+      seen: ids of functions being searched already.
+
+    Returns:
+      The values by the places where they stand.
+
+    Example:
+      >>> parts(lambda x: x)
+      {}
+    """
+    seen |= {id(fn)}
+    return {slot: value for slot, value in _slots(fn) if _reaches(value, seen)}
+
+
+def origin(fn: types.FunctionType) -> types.FunctionType:
+    """The function from which `rebuild` made this one, or the function itself."""
+    return _origins.get(fn, fn)
+
+
+def rebuild(fn: types.FunctionType, replaced: Mapping[Slot, Any]) -> types.FunctionType:
+    """The same function around other objects.
+
+    Args:
+      fn: a Python function.
+      replaced: new values by place, as `parts` names places.
+
+    Returns:
+      A new function; `fn` itself if every value is the one that stands there already.
+
+    Example:
+      >>> def f(x, y=1): return x + y
+      >>> rebuild(f, {("default", 0): 10})(1)
+      11
+    """
+    standing = dict(_slots(fn))
+    if all(slot in standing and standing[slot] is value for slot, value in replaced.items()):
+        return fn
+    named = {name: value for (place, name), value in replaced.items() if place == "global"}
+    new = types.FunctionType(
+        fn.__code__,
+        {**fn.__globals__, **named} if named else fn.__globals__,
+        fn.__name__,
+        tuple(replaced.get(("default", index), value) for index, value in enumerate(fn.__defaults__ or ())) or None,
+        tuple(
+            types.CellType(replaced[("cell", index)]) if ("cell", index) in replaced else cell
+            for index, cell in enumerate(fn.__closure__ or ())
+        ),
+    )
+    new.__kwdefaults__ = {
+        name: replaced.get(("kwdefault", name), value) for name, value in (fn.__kwdefaults__ or {}).items()
+    }
+    new.__dict__.update(fn.__dict__)
+    new.__qualname__, new.__module__, new.__doc__ = fn.__qualname__, fn.__module__, fn.__doc__
+    _origins[new] = origin(fn)
+    return new

@@ -1,0 +1,1 @@
+"""What may stand in a prefix besides the transforms' own spellings, one lift type a file."""

@@ -1,0 +1,1 @@
+"""Transforms: one plugin a file."""

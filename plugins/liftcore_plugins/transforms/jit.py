@@ -1,0 +1,183 @@
+"""`jax.jit` over objects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from liftcore import prefixes
+from liftcore.buckets import Bucket
+from liftcore.engine import Lifted, Prepared, lift
+from liftcore.errors import StructureError
+from liftcore.options import decorator
+from liftcore.protocol import STATIC, Arguments, Case, LiftSpec, Program, Site, Spec
+
+__all__ = ["Compiled", "Jitted", "Lowered", "case", "jit"]
+
+_KEPT, _DONATED = "kept", "donated"
+
+
+def _meaning(spelling: Any, site: Site | None) -> Spec:
+    # What is reached through a donated argument always leaves: its buffer is gone.
+    donated = spelling == _DONATED
+    return Spec(_DONATED if donated else _KEPT, _KEPT, carried=donated, role=_DONATED if donated else None)
+
+
+def _distinct(buckets: Sequence[Bucket]) -> tuple[Bucket, ...]:
+    """Copies of repeated arrays, since XLA takes no buffer twice in a call that donates it."""
+    seen: set[int] = set()
+
+    def once(leaf: Any) -> Any:
+        if isinstance(leaf, jax.Array) and id(leaf) in seen:
+            return jnp.copy(leaf)
+        seen.add(id(leaf))
+        return leaf
+
+    return tuple(Bucket([once(leaf) for leaf in bucket.leaves], bucket.layout) for bucket in buckets)
+
+
+class Lowered:
+    """A lowered program: see `Jitted.lower`. It has what `jax.stages.Lowered` has, such as `as_text`."""
+
+    def __init__(self, jitted: Jitted, prepared: Prepared, stage: Any) -> None:
+        self._jitted, self._prepared, self._stage = jitted, prepared, stage
+
+    def compile(self, *args: Any, **options: Any) -> Compiled:
+        """Compiles it, with the options of `jax.stages.Lowered.compile`."""
+        return Compiled(self._jitted, self._prepared, self._stage.compile(*args, **options))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stage, name)
+
+
+class Compiled:
+    """A compiled program. Call it as the function; it has what `jax.stages.Compiled` has, such as `cost_analysis`."""
+
+    def __init__(self, jitted: Jitted, prepared: Prepared, stage: Any) -> None:
+        self._jitted, self._built, self._stage = jitted, prepared.built, stage
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs it on arguments of the structure, shapes and dtypes that it was compiled for.
+
+        Raises:
+          StructureError: the structure differs.
+        """
+        prepared = self._jitted.prepare(*args, **kwargs)
+        if prepared.built is not self._built:
+            raise StructureError(
+                str(prepared.built.arrival.call),
+                where="a compiled program",
+                why="These arguments have another structure, or other static values, than those it was compiled for.",
+                ways=["Call the jitted function itself, which compiles anew.", "Lower it with arguments like these."],
+            )
+        return self._jitted.finish(prepared, self._stage(*prepared.buckets()))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stage, name)
+
+
+class Jitted(Lifted):
+    """A jitted function over objects."""
+
+    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
+        """Lowers the function for these arguments (arrays, or objects of `jax.ShapeDtypeStruct`) without running it."""
+        return Lowered(self, *self.traced(lambda prepared: prepared.function.stage("lower", prepared), args, kwargs))
+
+    def trace(self, *args: Any, **kwargs: Any) -> Any:
+        """Traces the function for these arguments: a `jax.stages.Traced` of the pure function."""
+        return self.traced(lambda prepared: prepared.function.stage("trace", prepared), args, kwargs)[1]
+
+    def clear_cache(self) -> None:
+        """Forgets all compiled programs of this function."""
+        self._cache.programs.clear()
+
+
+class _Run:
+    """What runs a jitted program."""
+
+    def __init__(self, program: Program, options: Mapping[str, Any]) -> None:
+        (pure,) = program.pures
+        donated = [index for index, key in enumerate(program.ins) if key == _DONATED]
+        self._jitted = jax.jit(pure, donate_argnums=donated, **options)
+        self._donates = bool(donated)
+
+    def __call__(self, *buckets: Bucket) -> Any:
+        return self._jitted(*(_distinct(buckets) if self._donates else buckets))
+
+    def stage(self, name: str, prepared: Prepared) -> Any:
+        return getattr(self._jitted, name)(*prepared.buckets())
+
+
+@decorator
+def jit(
+    f: Callable[..., Any],
+    *,
+    static_argnums: int | Sequence[int] | None = None,
+    static_argnames: str | Iterable[str] | None = None,
+    donate_argnums: int | Sequence[int] | None = None,
+    donate_argnames: str | Iterable[str] | None = None,
+    keep_unused: bool = False,
+    inline: bool = False,
+) -> Jitted:
+    """Compiles a function, as `jax.jit` does, objects among its arguments.
+
+    Updates of objects are carried out, structure changes included; only what changed leaves the compiled program. Static
+    values in objects compare by value, so that a rebuilt model does not compile again.
+
+    Args:
+      f: the function, bound method or callable object.
+      static_argnums: arguments that are static values, by position; what f is bound to is not counted.
+      static_argnames: likewise, by name.
+      donate_argnums: arguments whose buffers may be reused; objects in them stay valid.
+      donate_argnames: likewise, by name.
+      keep_unused: see `jax.jit`.
+      inline: see `jax.jit`.
+
+    Returns:
+      A function with `lower`, `trace` and `clear_cache`.
+
+    Raises:
+      AliasError: an object is reached through a donated and through a kept argument.
+      BindError: there is no such argument.
+      CaptureError: f wrote or returned an object that it closes over.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> float(jit(lambda x, *, s: x * s)(jnp.ones(()), s=2.0))
+      2.0
+
+    Source: `jax.jit`.
+    """
+    static = (_listed(static_argnums), _listed(static_argnames))
+    donate = (_listed(donate_argnums), _listed(donate_argnames))
+    options = {"keep_unused": keep_unused, "inline": inline}
+
+    def ins(arguments: Arguments) -> Mapping[str, Any]:
+        result = prefixes.by_parameter(_KEPT, arguments, word="in_shardings", keyword=_KEPT, bound=_KEPT, captured=_KEPT)
+        chosen = prefixes.selected(arguments, *donate, word="donate_argnums, donate_argnames")
+        result.update(dict.fromkeys(chosen, _DONATED))
+        fixed = prefixes.selected(arguments, *static, word="static_argnums, static_argnames")
+        result.update(dict.fromkeys(fixed, STATIC))
+        return result
+
+    spec = LiftSpec(
+        name="jit",
+        ins=ins,
+        outs=_KEPT,
+        spec=_meaning,
+        run=lambda program: _Run(program, options),
+        key=(static, donate, options),
+    )
+    return lift(f, spec, Jitted)
+
+
+def _listed(one: Any) -> tuple[Any, ...]:
+    if one is None:
+        return ()
+    return (one,) if isinstance(one, (int, str)) else tuple(one)
+
+
+case = Case(lift=jit, plain=jax.jit)
