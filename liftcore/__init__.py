@@ -4,15 +4,15 @@
 
 The layers, from the lowest up; each module imports only what stands before it here:
 
-    errors, paths, _jax           messages; key paths and how they are written; all that is not public JAX
-    protocol                      what a plugin's author reads: families, specs, lift types, transforms, as data
-    tables, registry, families    who provides what, found through entry points; whose object something is
-    captures, functions           references that a function closes over; the function around other objects
-    contents, statics             what a value is made of; static values compared by value
-    filters, axes, prefixes       which leaves; what happens to them; how spellings say so
-    structure, aliasing, buckets  the program that rebuilds an object graph; what is shared; what JAX sees
-    functional                    split, merge, state, update, clone, stack, unstack
-    binding, departure, engine    arguments to parameters; what a call changed; one lifted call
+    errors, paths, _jax            messages; key paths and how they are written; all that is not public JAX
+    protocol, options              what a plugin's author reads, as data; transforms as decorators
+    tables, registry, families     who provides what, found through entry points; whose object something is
+    captures, functions            references that a function closes over; the function around other objects
+    contents, statics              what a value is made of; static values compared by value
+    filters, buckets, axes         which leaves; the lists in which JAX sees them; what an axis does to them
+    prefixes, structure, aliasing  spellings, site by site; how an object graph is rebuilt; what is shared in it
+    functional                     split, merge, state, update, clone, stack, unstack
+    binding, departure, engine     arguments to parameters; what a call changed; one lifted call
 
 This module shows what users need of these, and what plugins provide: `lift.vmap`, `lift.Param`, a stranger's names too.
 """

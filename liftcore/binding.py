@@ -25,7 +25,8 @@ CAPTURED = "<captured>"
 def name_of(function: Any) -> str:
     """A function's name for messages."""
     function = getattr(function, "func", function) if isinstance(function, functools.partial) else function
-    return getattr(function, "__qualname__", None) or type(function).__name__
+    name: str = getattr(function, "__qualname__", None) or type(function).__name__
+    return name.rpartition("<locals>.")[2]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -167,6 +167,12 @@ class _Outputs:
         )
 
 
+def captured_name(place: Place) -> str:
+    """What the user's code calls a captured object: below the hidden argument come the function's number and its names."""
+    names = [key for key in place.path if not isinstance(key, int)]
+    return text(str(names[0]), place.path[place.path.index(names[0]) + 1 :]) if names else "it"
+
+
 def _mismatch(call: Call, where: str, was: str, now: str) -> CarryError:
     return CarryError(
         str(call),
@@ -365,8 +371,7 @@ class _Departing:
             return
         raise CaptureError(
             str(self.arrival.call),
-            where=f"a captured {type(obj).__name__} was written",
-            found=[f"the function closes over it, in {'.'.join(map(str, place.path[1:])) or 'its closure'}"],
+            where=f"{captured_name(place)}, a captured {type(obj).__name__}, was written",
             why="A captured reference may be read, not written: nothing carries the new value out.",
             ways=[f"Pass the object that holds it as an argument: {self.arrival.call.transform}(f)(obj, ...)."],
         )

@@ -282,7 +282,8 @@ class _Done:
         return [found[path] for _, path in self._places(name, bucket)]
 
 
-_ARGUMENT = re.compile(r"\w+\[\d+\] (?P<path>[\w<>.\[\]'\"]+)")
+# How JAX names a leaf of a bucket: the pure function's parameter and index, and then the bucket's own name for it.
+_ARGUMENT = re.compile(r"\w+(\[\d+\])+ (?P<path>[\w<>]+(\.\w+|\[[^\]]+\])*)")
 
 
 def _translated(error: Exception, call: Call, own: bool) -> Exception | None:

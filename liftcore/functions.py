@@ -11,11 +11,11 @@ import functools
 import types
 import weakref
 from collections.abc import Hashable, Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 from liftcore.families import is_object
 
-__all__ = ["origin", "parts", "rebuild"]
+__all__ = ["label", "origin", "parts", "rebuild"]
 
 # A place in a function that can hold an object: ("cell", 0), ("default", 1), ("kwdefault", "x") or ("global", "model").
 Slot = tuple[str, Hashable]
@@ -98,6 +98,17 @@ def parts(fn: types.FunctionType, seen: frozenset[int] = frozenset()) -> dict[Sl
     """
     seen |= {id(fn)}
     return {slot: value for slot, value in _slots(fn) if _reaches(value, seen)}
+
+
+def label(fn: types.FunctionType, slot: Slot) -> str:
+    """The name by which a function's code calls what stands in a place."""
+    place, which = slot
+    if place == "cell":
+        return fn.__code__.co_freevars[cast("int", which)]
+    if place == "default":
+        first = fn.__code__.co_argcount - len(fn.__defaults__ or ())
+        return fn.__code__.co_varnames[first + cast("int", which)]
+    return str(which)
 
 
 def origin(fn: types.FunctionType) -> types.FunctionType:

@@ -150,11 +150,16 @@ _BY_IDENTITY = (
     types.WrapperDescriptorType,
     enum.Enum,
     np.ufunc,
+    jax.Device,
+    type(jax.lax.add_p),
     jax.custom_jvp,
     jax.custom_vjp,
     type(jax.jit(_itself)),
     type(functools.lru_cache(_itself)),
 )
+
+# JAX keeps one object for all equal ones, weakly: the object must be held so that its identity means anything.
+_INTERNED = (jax.sharding.PartitionSpec, jax.sharding.Mesh, jax.sharding.AbstractMesh)
 
 _ARRAYS = (jax.Array, np.ndarray, jax.Ref)
 
@@ -168,6 +173,8 @@ def _simple(value: Any, kind: type) -> Hashable | None:
         return None if value.dtype.hasobject else (kind, value.dtype, value.tobytes())
     if issubclass(kind, np.dtype):
         return np.dtype, value
+    if issubclass(kind, _INTERNED):
+        return _Equal(value)
     return _Identity(value) if kind is object or issubclass(kind, _BY_IDENTITY) else None
 
 

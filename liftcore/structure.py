@@ -326,7 +326,7 @@ def _tree(entry: _Entry) -> _Tree | None:
             return None
         seen |= {id(value)}
         fn = functions.origin(value)
-        pairs = [(f"{place} {name}", child) for (place, name), child in found.items()]
+        pairs = [(functions.label(fn, slot), child) for slot, child in found.items()]
         key = (cls, statics.key(fn), tuple(found))
         return key, functools.partial(_rebuild_function, fn, tuple(found)), children(pairs, _Mode.TREE)
     if cls in _ATOMS or jax.tree_util.all_leaves((value,)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 
 import equinox as eqx
 import jax
@@ -14,6 +15,7 @@ from liftcore import captures
 from liftcore.errors import CaptureError, FilterError, WriteError
 from liftcore.filters import All, In, Not, PathContains
 from liftcore.protocol import Call
+from liftcore_plugins.lifts.state_axes import StateAxes
 from liftcore_plugins.objects import (
     Module,
     Param,
@@ -25,6 +27,8 @@ from liftcore_plugins.objects import (
     restore_rngs,
     split_rngs,
 )
+from liftcore_plugins.transforms.jit import jit
+from liftcore_plugins.transforms.vmap import vmap
 
 
 def drawn(key, count):
@@ -314,3 +318,16 @@ def test_splitting_inside_of_a_trace_and_drawing_in_lanes():
     assert len(np.unique(lanes)) == 8
     assert count == 1
     assert after == drawn(jax.random.key(0), 1)
+
+
+@pytest.mark.parametrize("around", [lambda f: f, jit], ids=["eager", "jit"])
+def test_lanes_of_a_lifted_vmap_draw_their_own_numbers(around):
+    @split_rngs(splits=4)
+    @functools.partial(vmap, in_axes=(StateAxes({"rng": 0, ...: None}), 0))
+    def rows(model, x):
+        return x * jax.random.normal(model.rngs.dropout(), x.shape)
+
+    model = Dropout(Rngs(0, dropout=1))
+    found = around(lambda model, x: rows(model, x))(model, jnp.ones((4, 3)))
+    assert len(np.unique(found)) == 12
+    assert (state(model.rngs.dropout), model.rngs.dropout.count.value) == (((), ()), 1)

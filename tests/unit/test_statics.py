@@ -152,6 +152,14 @@ DIFFERENT = [
     lambda: list[int],
     lambda: int | None,
     lambda: jax.sharding.PartitionSpec("d"),
+    lambda: jax.sharding.Mesh(np.array(jax.devices()[:1]), ("d",)),
+    lambda: jax.sharding.AbstractMesh((1,), ("d",)),
+    lambda: jax.sharding.NamedSharding(jax.make_mesh((1,), ("d",)), jax.sharding.PartitionSpec("d")),
+    lambda: jax.devices()[0],
+    lambda: jax.lax.add_p,
+    lambda: jax.checkpoint_policies.save_only_these_names("a"),
+    lambda: jax.checkpoint_policies.save_only_these_names("b"),
+    lambda: jax.checkpoint_policies.everything_saveable,
     lambda: jax.ShapeDtypeStruct((2,), "float32"),
     lambda: range(3),
     lambda: range(0, 3, 2),
@@ -580,14 +588,12 @@ def test_jitted_and_cached_functions_by_identity():
         assert key(scaled(one)) == key(scaled(one)) != key(scaled(wrap(helper)))
 
 
+SIMPLE = """
+    adabelief adafactor adagrad adam adamax adamaxw adamw amsgrad fromage lamb lars lion nadam novograd polyak_sgd radam
+    rmsprop sgd sm3 yogi
+"""
 OPTIMIZERS = {
-    **{
-        name: functools.partial(getattr(optax, name), 1e-3)
-        for name in (
-            "adabelief adafactor adagrad adam adamax adamaxw adamw amsgrad fromage lamb lars lion nadam novograd "
-            "polyak_sgd radam rmsprop sgd sm3 yogi"
-        ).split()
-    },
+    **{name: functools.partial(getattr(optax, name), 1e-3) for name in SIMPLE.split()},
     "muon": lambda: optax.contrib.muon(1e-3),
     "chain": lambda: optax.chain(optax.clip_by_global_norm(1.0), optax.adam(optax.cosine_decay_schedule(1e-3, 100))),
     "schedule": lambda: optax.adamw(optax.warmup_cosine_decay_schedule(0.0, 1e-3, 10, 100)),
