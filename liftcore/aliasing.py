@@ -14,7 +14,7 @@ from typing import Any, Literal
 from liftcore import prefixes
 from liftcore.errors import AliasError, CaptureError
 from liftcore.families import family_of
-from liftcore.paths import text
+from liftcore.paths import Path, text
 from liftcore.protocol import Call, LiftType, Reference, Site, Spec, inexact_is_param
 from liftcore.structure import Found, Place, object_kind
 
@@ -85,14 +85,16 @@ class Assignment:
         while self._edges:
             self._take(self._edges.popleft())
 
-    def spec(self, place: Place, obj: Any, prefix: Any, value: Any, key: tuple[Any, ...] = (), owners: Any = ()) -> Spec:
+    def spec(
+        self, place: Place, obj: Any, prefix: Any, value: Any, key: tuple[Any, ...] = (), owners: Any = ()
+    ) -> Spec:
         """The spec of one leaf."""
         return prefixes.resolve(prefixes.at(prefix, key), self.site(place, obj, value, key, owners), self._meaning)
 
-    def site(self, place: Place, obj: Any, value: Any, key: tuple[Any, ...] = (), owners: Any = ()) -> Site:
+    def site(self, place: Place, obj: Any, value: Any, key: Path = (), owners: tuple[type, ...] = ()) -> Site:
         """The site of one leaf below an object or argument."""
         reference = obj if obj is not None and isinstance(object_kind(obj), Reference) else None
-        around = place.owners + (() if obj is None or reference is not None else (type(obj),)) + tuple(owners)
+        around = place.owners + (() if obj is None or reference is not None else (type(obj),)) + owners
         site = Site(self._call, self._side, place.root, place.path + key, value, reference, around)
         for owner in (type(obj),) if reference is not None else reversed(around):
             family = family_of(owner)
@@ -126,7 +128,9 @@ class Assignment:
         if self._captured in (given.place.root, edge.place.root) and given.place.root != edge.place.root:
             raise self._captured_too(edge, obj, given)
         by_path = isinstance(edge.prefix, LiftType) and edge.prefix.by_path
-        if (edge.way, edge.number) in self._checked or (not by_path and _identity(edge.prefix) == _identity(given.prefix)):
+        if (edge.way, edge.number) in self._checked or (
+            not by_path and _identity(edge.prefix) == _identity(given.prefix)
+        ):
             return
         self._checked.add((edge.way, edge.number))
         # An object that was taken in may have other leaves now; what it had then is what must agree.
@@ -136,7 +140,7 @@ class Assignment:
                 raise self._conflict(edge, key, mine, given, first)
         self._follow(edge.place, obj, edge.prefix, found, edge.way)
 
-    def _conflict(self, edge: _Edge, key: tuple[Any, ...], mine: Spec, given: Assigned, first: Spec) -> AliasError:
+    def _conflict(self, edge: _Edge, key: Path, mine: Spec, given: Assigned, first: Spec) -> AliasError:
         one = text(given.place.root, given.place.path + key)
         other = text(edge.place.root, edge.place.path + key)
         return AliasError(

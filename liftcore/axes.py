@@ -96,7 +96,8 @@ def _normal(axis: int, site: Site) -> int:
     if -rank <= axis < rank:
         return axis % rank
     ways = [f"Give it another axis, or None: {site.root} is not mapped then."]
-    why = f"The value has {rank} axes{' with the new one' if site.side == 'out' else ''}, so that it has no axis {axis}."
+    new = " with the new one" if site.side == "out" else ""
+    why = f"The value has {rank} axes{new}, so that it has no axis {axis}."
     if site.tags & {"rng_key", "rng_count"}:
         streams = sorted(site.tags - {"rng", "rng_key", "rng_count"})
         why = f"Stream {streams[0] if streams else '?'!r} has one key, which cannot be mapped over."

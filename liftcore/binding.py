@@ -1,7 +1,9 @@
 """Binding: which parameter each argument of a lifted call belongs to, and how the function is called with them.
 
-A callable object, or the object of a bound method, is itself an implicit argument. What the function captures is a hidden
-one: the function itself is taken apart with the other arguments, and the one that runs is rebuilt around the inner objects.
+A callable object, or the object of a bound method, is itself an implicit argument. What the function captures is a
+hidden
+one: the function itself is taken apart with the other arguments, and the one that runs is rebuilt around the inner
+  objects.
 """
 
 from __future__ import annotations
@@ -131,4 +133,3 @@ class Target:
         values.update(kwargs)
         values[CAPTURED] = captured
         return Bound(values, Arguments(tuple(positional), tuple(kwargs), bound, CAPTURED, parameters, call))
-

@@ -13,7 +13,7 @@ __all__ = ["Bucket", "Layout", "Opaque"]
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
 class Layout:
-    """Names of a bucket's places, such as "model.blocks[2].kernel"; compared by identity, made once for each program."""
+    """Names of a bucket's places, such as "model.blocks[2].kernel"; compared by identity, one a program."""
 
     names: tuple[str, ...]
 
@@ -44,7 +44,7 @@ class Bucket:
 jax.tree_util.register_pytree_with_keys(
     Bucket,
     lambda bucket: (tuple(zip(map(_Name, bucket.layout.names), bucket.leaves, strict=True)), bucket.layout),
-    lambda layout, leaves: Bucket(leaves, layout),
+    lambda layout, leaves: Bucket(tuple(leaves), layout),
     lambda bucket: (tuple(bucket.leaves), bucket.layout),
 )
 

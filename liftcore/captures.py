@@ -1,9 +1,9 @@
 """Captured references: cells that a lifted function reads although nobody passed them.
 
 Each trace of a lifted function runs in a *frame*. A cell knows the token of the frame in which it was made; a read from
-another frame reads a captured reference, and is answered with the value of a hidden input; a write is an error. Families
-whose cells report (own objects) call `read` and `check_write`. For the others the function is searched when it is bound
-(`liftcore.binding`).
+another frame reads a captured reference, and is answered with the value of a hidden input; a write is an error.
+Families whose cells report (own objects) call `read` and `check_write`. For the others the function is searched when
+it is bound (`liftcore.binding`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """What leaves a lifted call, and how the caller's objects are brought up to date with it.
 
 Inside, `depart` compares every object with what came in and puts into the out buckets what changed, what the transform
-always returns, and the result. It describes the rest in a `Departure`: static, without a tracer, in terms of the input's
-numbers. Outside, `merge` runs that description on the caller's objects; nothing is written before all of it is built.
+always returns, and the result. It describes the rest in a `Departure`: static, without a tracer, in terms of the
+input's numbers. Outside, `merge` runs that description on the caller's objects; nothing is written before all of it
+is built.
 """
 
 from __future__ import annotations
@@ -153,7 +154,10 @@ class _Outputs:
             where=where,
             found=[f"comes in as {old}{list(jnp.shape(before))}", f"leaves as {new}{list(jnp.shape(after))}"],
             why="What one step hands to the next has one shape and one dtype.",
-            ways=[f"Convert it in the function: value.astype(jnp.{old}).", "Start the loop with the type that it has later."],
+            ways=[
+                f"Convert it in the function: value.astype(jnp.{old}).",
+                "Start the loop with the type that it has later.",
+            ],
         )
 
     def buckets(self) -> tuple[Bucket, ...]:
@@ -168,7 +172,7 @@ class _Outputs:
 
 
 def captured_name(place: Place) -> str:
-    """What the user's code calls a captured object: below the hidden argument come the function's number and its names."""
+    """What the user's code calls a captured object: the first name below the function's number."""
     names = [key for key in place.path if not isinstance(key, int)]
     return text(str(names[0]), place.path[place.path.index(names[0]) + 1 :]) if names else "it"
 
@@ -362,9 +366,7 @@ class _Departing:
 
     def _values(self, part: Part) -> tuple[Any, ...]:
         # The caller's own static values are named by number, so that one model's config never lands in another.
-        return tuple(
-            _Kept(self.values[id(value)]) if id(value) in self.values else value for value in part.values
-        )
+        return tuple(_Kept(self.values[id(value)]) if id(value) in self.values else value for value in part.values)
 
     def _check_captured(self, obj: Any, place: Place) -> None:
         if place.root != self.arrival.captured:

@@ -1,7 +1,8 @@
 """One lifted call: bind, split, run JAX, merge.
 
 `lift` is the only door. A lifted function keeps one *program* for each structure of arguments: specs of all leaves, the
-layout of the buckets, and what the transform built around the pure function, so that JAX's caches are hit by the next call.
+layout of the buckets, and what the transform built around the pure function, so that JAX's caches are hit by the next
+call.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ _caches: weakref.WeakKeyDictionary[Any, _Cache] = weakref.WeakKeyDictionary()
 
 
 def _cache_of(function: Any) -> _Cache:
-    """The cache of a function; wrapping the same function again shares it. Not shared where it cannot be held weakly."""
+    """The cache of a function, shared by all that wrap it; its own where the function cannot be held weakly."""
     with _lock:
         try:
             return _caches.setdefault(getattr(function, "__func__", function), _Cache())
@@ -82,7 +83,7 @@ class _Built:
 
 
 class _Active(threading.local):
-    """Calls of this thread that are running, innermost last: a trace takes static values from the call that began it."""
+    """Calls of this thread that are running, innermost last: a trace takes its static values from them."""
 
     def __init__(self) -> None:
         self.calls: list[Prepared] = []
@@ -136,8 +137,8 @@ class _Pure:
             except Exception as error:
                 prepared.raised = error
                 raise
-            arguments = {name: value for name, value in roots.items() if name != CAPTURED}
-            outs, departure = depart(arrival, self._spec, prepared.bound.arguments, arguments, objects, leaves, values, out)
+            passed = prepared.bound.arguments
+            outs, departure = depart(arrival, self._spec, passed, roots, objects, leaves, values, out)
         if frame.missing:
             self._cache.report(frame.missing)
             prepared.missed = True
@@ -170,7 +171,7 @@ def _kind_of_leaf(leaf: Any) -> Hashable:
     """What specs may depend on besides the structure: never the values."""
     dtype = getattr(leaf, "dtype", None)
     if dtype is None:
-        return type(leaf)
+        return (type(leaf),)
     return (dtype, leaf.ndim, isinstance(leaf, (np.ndarray, np.generic)))
 
 
@@ -230,21 +231,18 @@ class Prepared:
     def done(self, outs: Sequence[Any]) -> _Done:
         """What `LiftSpec.finish` gets, from what the function returned."""
         buckets, opaque, *extra = outs
-        return _Done(self, buckets, opaque.value, tuple(extra))
+        return _Done(self.bound.arguments, tuple(extra), self, buckets, opaque.value)
 
 
 @dataclasses.dataclass(slots=True)
 class _Done:
     """See `liftcore.protocol.Done`."""
 
+    passed: Arguments
+    extra: tuple[Any, ...]
     _prepared: Prepared
     _buckets: Sequence[Bucket]
     _departure: Departure
-    extra: tuple[Any, ...]
-
-    @property
-    def passed(self) -> Arguments:
-        return self._prepared.bound.arguments
 
     def merge(self, write: bool = True) -> tuple[Mapping[str, Any], Any]:
         prepared, forest = self._prepared, self._prepared.forest
@@ -267,9 +265,7 @@ class _Done:
             return []
         numbers = dict(zip(layouts, prepared.built.gathers, strict=True))[bucket][1]
         paths = [
-            (place.root, place.path + key)
-            for place, _, found in prepared.forest
-            for key in found.part.region.leaf_keys
+            (place.root, place.path + key) for place, _, found in prepared.forest for key in found.part.region.leaf_keys
         ]
         return [(position, paths[number][1]) for position, number in enumerate(numbers) if paths[number][0] == name]
 
@@ -438,7 +434,8 @@ class Lifted:
             self._outs(prefix, specs),
         )
         pures = tuple(
-            _Pure(spec, index, self._cache, target.name.rpartition(".")[2]) for index, target in enumerate(self._targets)
+            _Pure(spec, index, self._cache, target.name.rpartition(".")[2])
+            for index, target in enumerate(self._targets)
         )
         run = spec.run(Program(pures, tuple(numbers), arrival.outs, call))
         built = _Built(arrival, tuple(specs), tuple((layouts[key], tuple(some)) for key, some in numbers.items()), run)
@@ -498,7 +495,9 @@ def _overlaps(forest: Forest, call: Call) -> bool:
     return bool(both)
 
 
-def lift(functions: Callable[..., Any] | tuple[Callable[..., Any], ...], spec: LiftSpec, into: type[L] | None = None) -> L:
+def lift(
+    functions: Callable[..., Any] | tuple[Callable[..., Any], ...], spec: LiftSpec, into: type[L] | None = None
+) -> L:
     """Lifts a function: the only door to the engine, for transforms of liftcore and of strangers alike.
 
     Args:

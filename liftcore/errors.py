@@ -1,7 +1,7 @@
 """Every error of liftcore: one hierarchy, one form of message.
 
-A message says, in this order: what was attempted (transform and function), where (parameter and path), what was found on
-both sides, why that cannot work, and numbered ways out, each with a line of code.
+A message says, in this order: what was attempted (transform and function), where (parameter and path), what was found
+on both sides, why that cannot work, and numbered ways out, each with a line of code.
 """
 
 from __future__ import annotations

@@ -192,7 +192,7 @@ def compile_filter(spec: Filter) -> Compiled:
         case type():
             return _of_type(spec)
         case In():
-            return Compiled(lambda site: any(isinstance(owner, spec.owner) for owner in site.owners), by_path=True)
+            return Compiled(lambda site: any(issubclass(owner, spec.owner) for owner in site.owners), by_path=True)
         case PathContains():
             return _of_path(spec)
         case Not():

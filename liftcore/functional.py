@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import jax
@@ -39,9 +39,7 @@ class State(Mapping[Any, Any]):
     __slots__ = ("_entries",)
 
     def __init__(self, nested: Mapping[Any, Any] | None = None) -> None:
-        entries = {
-            key: State(value) if type(value) is dict else value for key, value in dict(nested or {}).items()
-        }
+        entries = {key: State(value) if type(value) is dict else value for key, value in dict(nested or {}).items()}
         object.__setattr__(self, "_entries", entries)
 
     @classmethod
@@ -71,7 +69,9 @@ class State(Mapping[Any, Any]):
         try:
             return self[name]
         except KeyError:
-            raise AttributeError(f"This State has no {name!r}; it has {', '.join(map(str, self)) or 'nothing'}") from None
+            raise AttributeError(
+                f"This State has no {name!r}; it has {', '.join(map(str, self)) or 'nothing'}"
+            ) from None
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError("A State is immutable; jax.tree.map makes a changed one")
@@ -96,7 +96,7 @@ def _state_children(tree: State) -> tuple[list[tuple[Any, Any]], tuple[Any, ...]
     return [(jax.tree_util.DictKey(key), value) for key, value in tree.items()], tuple(tree)
 
 
-def _state_from(keys: tuple[Any, ...], children: Sequence[Any]) -> State:
+def _state_from(keys: tuple[Any, ...], children: Iterable[Any]) -> State:
     new = State()
     object.__setattr__(new, "_entries", dict(zip(keys, children, strict=True)))
     return new
@@ -163,8 +163,8 @@ def split(obj: Any, *wanted: Filter) -> tuple[Any, ...]:
       *wanted: filters; each leaf goes to the first that takes it. None at all: one state with everything.
 
     Returns:
-      (structure, *states). A state is the family's container: `State` for own objects; a tree keeps its shape, with None
-      in the place of what was not picked.
+      (structure, *states). A state is the family's container: `State` for own objects; a tree keeps its shape, with
+      None in the place of what was not picked.
 
     Raises:
       FilterError: a leaf is taken by no filter.

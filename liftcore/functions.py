@@ -82,8 +82,8 @@ def _reaches(value: Any, seen: frozenset[int]) -> bool:
 def parts(fn: types.FunctionType, seen: frozenset[int] = frozenset()) -> dict[Slot, Any]:
     """Finds what a function captures that holds a family's objects.
 
-    Closure cells, defaults and the globals that its code names are searched, functions of the same module among them too.
-    A name that the code itself writes is left alone, since a rebuilt function would write somewhere else.
+    Closure cells, defaults and the globals that its code names are searched, functions of the same module among them
+    too. A name that the code itself writes is left alone, since a rebuilt function would write somewhere else.
 
     Args:
       fn: a Python function.
@@ -134,7 +134,7 @@ def rebuild(fn: types.FunctionType, replaced: Mapping[Slot, Any]) -> types.Funct
     standing = dict(_slots(fn))
     if all(slot in standing and standing[slot] is value for slot, value in replaced.items()):
         return fn
-    named = {name: value for (place, name), value in replaced.items() if place == "global"}
+    named = {str(name): value for (place, name), value in replaced.items() if place == "global"}
     new = types.FunctionType(
         fn.__code__,
         {**fn.__globals__, **named} if named else fn.__globals__,

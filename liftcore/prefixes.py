@@ -1,7 +1,7 @@
 """Prefixes: which spelling stands for which argument, and for which leaf in it.
 
-A prefix is a tree whose leaves are spellings of the transform (0, None, Carry), specs, lift types, or functions of a leaf.
-It stops at objects with identity; for a tree module it may be module-shaped, whatever its static parts.
+A prefix is a tree whose leaves are spellings of the transform (0, None, Carry), specs, lift types, or functions of a
+leaf. It stops at objects with identity; for a tree module it may be module-shaped, whatever its static parts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from liftcore.axes import is_axis
 from liftcore.errors import BindError, PrefixError
 from liftcore.families import adapted, is_object, kind_of
 from liftcore.paths import Path, plain_key, text
@@ -126,12 +125,11 @@ def check_fits(prefix: Any, value: Any, call: Call, root: str) -> None:
                 ways=["Choose by filter instead: lift.StateAxes({'param': 0, ...: None})."],
             )
         found = _children(actual)
-        module_shaped = is_object(tree)
-        if type(tree) is type(actual) and found is not None:
-            # Of a module-shaped prefix only what stands at arrays matters; its static parts are anybody's.
-            if module_shaped or wanted.keys() == found.keys():
-                pending += [(child, found[key], (*path, key)) for key, child in wanted.items() if key in found]
-                continue
+        # Of a module-shaped prefix only what stands at arrays matters; its static parts are anybody's.
+        alike = type(tree) is type(actual)
+        if found is not None and alike and (is_object(tree) or wanted.keys() == found.keys()):
+            pending += [(child, found[key], (*path, key)) for key, child in wanted.items() if key in found]
+            continue
         raise PrefixError(
             str(call),
             where=text(root, path),
@@ -202,7 +200,8 @@ def by_parameter(
                 f'Write it by name: {word}={{"{(arguments.positional or ("x",))[0]}": ...}}.',
             ],
         )
-    result.update({name: child for name, child in zip(names, prefix, strict=False) if name in {*arguments.positional, *result}})
+    passed = {*arguments.positional, *arguments.keywords}
+    result.update({name: child for name, child in zip(names, prefix, strict=False) if name in passed})
     return result
 
 
@@ -229,7 +228,7 @@ def selected(
     present = {*arguments.positional, *arguments.keywords}
     chosen: dict[str, None] = {}
     for one in wanted:
-        if is_axis(one) and -len(counted) <= one < len(counted):
+        if isinstance(one, int) and -len(counted) <= one < len(counted):
             name = counted[one]
         elif isinstance(one, str) and one in {*counted, *present, *([arguments.bound] if arguments.bound else [])}:
             name = one

@@ -2,7 +2,8 @@
 
 A *family* says how the objects of one model library are taken apart and put together. A *lift type* is a prefix leaf
 that decides leaf by leaf. A *spec* says what happens to one leaf at the boundary of a lifted call. A *transform* is a
-`LiftSpec`: what a spelling means, how to call JAX, and what to return. The engine (`liftcore.lift`) does everything else.
+`LiftSpec`: what a spelling means, how to call JAX, and what to return. The engine (`liftcore.lift`) does everything
+else.
 
 How-to pages: docs/how-to/.
 """
@@ -86,7 +87,8 @@ class Site:
 
     Attributes:
       call: the lifted call.
-      side: "in" for an argument; "out" for an output, whose value has one axis fewer than outside in a mapped transform.
+      side: "in" for an argument; "out" for an output, whose value has one axis fewer than outside in a mapped
+        transform.
       root: the parameter's name, or "return".
       path: plain keys from the root.
       value: the array (or number), or the static value where a change of structure asks.
@@ -294,6 +296,11 @@ class Arguments:
     parameters: tuple[str, ...]
     call: Call
 
+    def names(self) -> tuple[str, ...]:
+        """Names of all arguments, the bound object and the hidden one included."""
+        implicit = (name for name in (self.bound, self.captured) if name is not None)
+        return (*implicit, *self.positional, *self.keywords)
+
 
 @dataclasses.dataclass(frozen=True)
 class Program:
@@ -352,8 +359,8 @@ class LiftSpec:
       outs: prefix of the output.
       spec: `spec(spelling, site) -> Spec`, the meaning of a spelling. The site is None for an out spelling before the
         call, when only `bucket_out` matters.
-      run: `run(program) -> f`, where `f(*buckets) -> (out buckets, structure, *extra)`; called once for each structure of
-        arguments, so that what it builds is cached.
+      run: `run(program) -> f`, where `f(*buckets) -> (out buckets, structure, *extra)`; called once for each
+        structure of arguments, so that what it builds is cached.
       key: the options of the user, which tell two uses of the transform apart; compared by value.
       tie: `tie(passed, values, out) -> (replaced, out)` inside, after the user's function: arguments by name that a
         returned value replaces (a loop's carry), and what remains of the output. May refuse the output.
@@ -393,7 +400,7 @@ class Case:
 
 @dataclasses.dataclass(frozen=True)
 class FamilyCase:
-    """A family's example: `make(arrays) -> model` around {"kernel": [3, 3], "bias": [3]}, and `apply(model, x) -> y`."""
+    """A family's example: `make(arrays) -> model` of {"kernel": [3, 3], "bias": [3]}, and `apply(model, x) -> y`."""
 
     make: Callable[[Mapping[str, Any]], Any]
     apply: Callable[[Any, Any], Any]

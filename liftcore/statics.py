@@ -28,6 +28,7 @@ default equality that is changed in place keeps its identity, and so its key. A 
 
 from __future__ import annotations
 
+import builtins
 import collections
 import enum
 import functools
@@ -210,7 +211,7 @@ def _globals(fn: types.FunctionType) -> Mapping[str, Any]:
     direct = len(names)
     found: dict[str, Any] = {}
     for index, name in enumerate(names):
-        scope = fn.__globals__ if name in fn.__globals__ else fn.__builtins__  # type: ignore[attr-defined]
+        scope = fn.__globals__ if name in fn.__globals__ else vars(builtins)
         if name in found or name not in scope:
             continue
         value = scope[name]
@@ -260,7 +261,7 @@ class _Walk:
         kind = type(value)
         try:
             found, parts = _look(value, kind, inner=bool(self._open))
-        except LiftError:
+        except (LiftError, RecursionError):
             raise
         except Exception:  # an odd object may raise whatever it likes when it is looked at: its identity is safe
             found = parts = None

@@ -1,9 +1,9 @@
 """The program that rebuilds an object forest, and the walk that makes it.
 
-A forest is cut into *regions*: one for each argument, and one for each object with identity (a module, a list or dict below
-one, a mutable cell). A region is a flat, hashable program for what lies between its top and the next objects: leaves, static
-values, trees in between, and numbers of the objects that hang there. Sharing and cycles are two regions naming one number.
-Regions compare by value, so that a rebuilt model has the same structure.
+A forest is cut into *regions*: one for each argument, and one for each object with identity (a module, a list or dict
+below one, a mutable cell). A region is a flat, hashable program for what lies between its top and the next objects:
+leaves, static values, trees in between, and numbers of the objects that hang there. Sharing and cycles are two
+regions naming one number. Regions compare by value, so that a rebuilt model has the same structure.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class Place:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Found:
-    """A part as the walk met it: its leaves, and classes of the tree modules around each leaf and object in the region."""
+    """A part as the walk met it: its leaves, and classes of the tree modules in the region around each leaf and object."""
 
     part: Part
     leaves: list[Any]
@@ -215,9 +215,7 @@ _ATOMS = frozenset((str, bytes, type(None), bool, int, float, complex, type, typ
 _TEXT_DTYPES = frozenset("OSUMm")
 
 
-@functools.lru_cache(maxsize=4096)
-def _is_leaf_type(cls: type) -> bool:
-    return issubclass(cls, (jax.core.Tracer, jax.Array, jax.ShapeDtypeStruct))
+_LEAF_TYPES = (jax.core.Tracer, jax.Array, jax.ShapeDtypeStruct)
 
 
 def is_leaf(value: Any) -> bool:
@@ -227,7 +225,7 @@ def is_leaf(value: Any) -> bool:
       >>> is_leaf(np.ones(2)), is_leaf("text")
       (True, False)
     """
-    if _is_leaf_type(type(value)) or isinstance(value, jax.Array):
+    if isinstance(value, _LEAF_TYPES):
         return True
     return isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind not in _TEXT_DTYPES
 
@@ -289,7 +287,7 @@ def _sorted_like_jax(mapping: dict[Any, Any]) -> list[Any]:
 
 
 def _tree(entry: _Entry) -> _Tree | None:
-    """Takes one level of a tree apart: its key, how to rebuild it, and its children; None for a value that is no tree."""
+    """Takes one level of a tree apart: its key, how to rebuild it, its children; None for a value that is no tree."""
     value, path, mode, owners, seen = entry
     cls = type(value)
 
@@ -332,21 +330,20 @@ def _tree(entry: _Entry) -> _Tree | None:
     if cls in _ATOMS or jax.tree_util.all_leaves((value,)):
         return None
     with_keys, treedef = jax.tree_util.tree_flatten_with_path(value, is_leaf=lambda other: other is not value)
-    _, auxiliary = treedef.node_data()  # type: ignore[misc]
+    _, auxiliary = treedef.node_data()  # type: ignore[attr-defined]
     inner = _Mode.ARGUMENT if mode is _Mode.ARGUMENT else _Mode.TREE
-    pairs = [(plain_key(keys[0]), child) for keys, child in with_keys]
     return (
-        (cls, statics.key(auxiliary), len(pairs)),
+        (cls, statics.key(auxiliary), len(with_keys)),
         functools.partial(_rebuild_pytree, treedef),
-        children(pairs, inner),
+        children(((plain_key(keys[0]), child) for keys, child in with_keys), inner),
     )
 
 
 class Walk:
     """Takes object forests apart; numbers objects with identity in the order in which it meets them.
 
-    The order is argument by argument, breadth first: a shared object belongs to the place nearest to the top of the first
-    argument that leads to it.
+    The order is argument by argument, breadth first: a shared object belongs to the place nearest to the top of the
+    first argument that leads to it.
 
     Args:
       objects: objects that have their numbers already, in order.
@@ -390,7 +387,7 @@ class Walk:
             metadata = dict(kind.metadata(obj))
             self._check_static(metadata, place, ("metadata",))
             header = (cls, statics.key(metadata) if metadata else None)
-            entries = [(value, (), _Mode.ARGUMENT, (), frozenset[int]())]
+            entries: list[_Entry] = [(value, (), _Mode.ARGUMENT, (), frozenset())]
             return self._found(place, obj, entries, header, cls=cls, metadata=metadata)
         assert kind is not None, "only objects with identity are numbered"
         items = dict(kind.items(obj))
@@ -461,7 +458,10 @@ class Walk:
             raise StaticError(
                 "Taking an object apart",
                 where=text(place.root, place.path + path),
-                found=[f"a {type(value).__name__} that is a static value", f"an array in it, at {'.'.join(map(str, inner)) or 'its top'}"],
+                found=[
+                    f"a {type(value).__name__} that is a static value",
+                    f"an array in it, at {'.'.join(map(str, inner)) or 'its top'}",
+                ],
                 why="A static value is part of the compiled program: an array in it would be frozen there, or leak.",
                 ways=[
                     "Keep the array in an attribute of its own, or in a Variable: module.array = value.",
@@ -537,5 +537,6 @@ def fill(obj: Any, part: Part, entries: Sequence[Any]) -> None:
             kind.set_metadata(obj, metadata)
         kind.write(obj, entries[0])
     else:
-        assert kind is not None and part.keys is not None
+        assert kind is not None
+        assert part.keys is not None
         kind.fill(obj, dict(zip(part.keys, entries, strict=True)))

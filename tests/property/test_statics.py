@@ -7,7 +7,7 @@ import typing
 
 import jax
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from liftcore.statics import find_array, key
@@ -75,11 +75,13 @@ def described(value):
             return kind.__name__, repr(value)
 
 
+@settings(deadline=None)
 @given(values, values)
 def test_keys_are_equal_exactly_where_the_descriptions_are(one, two):
     assert (key(one) == key(two)) == (described(one) == described(two))
 
 
+@settings(deadline=None)
 @given(values)
 def test_a_copy_has_the_same_key(value):
     again = copy.deepcopy(value)
@@ -105,6 +107,7 @@ def holding(found):
     return st.recursive(st.just((found, ())), lambda inner: inner.flatmap(within), max_leaves=6)
 
 
+@settings(deadline=None)
 @given(holding(np.ones(2)))
 def test_a_hidden_array_is_found(case):
     value, path = case
@@ -112,11 +115,13 @@ def test_a_hidden_array_is_found(case):
     assert find_array(value, tracers_only=True) is None
 
 
+@settings(deadline=None)
 @given(values)
 def test_no_array_is_found_where_none_is(value):
     assert find_array(value) is None
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_a_hidden_tracer_is_found(data):
     def f(x):

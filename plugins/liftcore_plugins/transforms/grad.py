@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -44,7 +44,7 @@ class _Options:
 
     def states(self) -> tuple[Any, ...]:
         """A DiffState for each argument that is differentiated."""
-        state = registry.lifts.get("DiffState")
+        state = cast("type", registry.lifts.get("DiffState"))
         default = ["param", _is_integer] if self.allow_int else "param"
         several = self.argnums if isinstance(self.argnums, (tuple, list)) else (self.argnums,)
         return tuple(one if isinstance(one, state) else state(one, default) for one in several)
@@ -52,9 +52,7 @@ class _Options:
     def names(self, passed: Arguments) -> tuple[str, ...]:
         """Names of those arguments."""
         names = tuple(
-            name
-            for state in self.states()
-            for name in prefixes.selected(passed, (state.argnum,), word="argnums")
+            name for state in self.states() for name in prefixes.selected(passed, (state.argnum,), word="argnums")
         )
         if len(set(names)) == len(self.states()):
             return names
@@ -72,13 +70,10 @@ def _is_integer(leaf: Any) -> bool:
 
 
 def _ins(passed: Arguments, options: _Options) -> Mapping[str, Any]:
-    result = prefixes.by_parameter(None, passed, word="argnums", keyword=None)
-    return {**result, **dict(zip(options.names(passed), options.states(), strict=True))}
+    return {**dict.fromkeys(passed.names()), **dict(zip(options.names(passed), options.states(), strict=True))}
 
 
-def _tie(
-    passed: Arguments, values: Mapping[str, Any], out: Any, options: _Options
-) -> tuple[Mapping[str, Any], Any]:
+def _tie(passed: Arguments, values: Mapping[str, Any], out: Any, options: _Options) -> tuple[Mapping[str, Any], Any]:
     if options.has_aux and not (isinstance(out, tuple) and len(out) == 2):
         raise GradError(
             str(passed.call),
@@ -147,7 +142,7 @@ def _finish_value_and_grad(done: Done, options: _Options) -> Any:
     return out, _gradients(done, options)
 
 
-def _lifted(name: str, f: Callable[..., Any], options: _Options, finish: Callable[[Done, _Options], Any]) -> Lifted:
+def _lifted(name: str, f: Callable[..., Any], options: _Options, finish: Callable[..., Any]) -> Lifted:
     spec = LiftSpec(
         name=name,
         ins=functools.partial(_ins, options=options),
@@ -171,7 +166,8 @@ def grad(
 ) -> Lifted:
     """Gradient of a scalar function, as `jax.grad`, with respect to the parameters of objects among its arguments.
 
-    State that the function writes is kept. A shared parameter has one gradient, the sum, in the first place it is reached.
+    State that the function writes is kept. A shared parameter has one gradient, the sum, in the first place it is
+    reached.
 
     Args:
       f: the function: returns a scalar, or (scalar, aux).

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -84,11 +84,11 @@ class Jitted(Lifted):
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """Lowers the function for these arguments (arrays, or objects of `jax.ShapeDtypeStruct`) without running it."""
-        return Lowered(self, *self.traced(lambda prepared: prepared.function.stage("lower", prepared), args, kwargs))
+        return Lowered(self, *self.traced(lambda prepared: _stage("lower", prepared), args, kwargs))
 
     def trace(self, *args: Any, **kwargs: Any) -> Any:
         """Traces the function for these arguments: a `jax.stages.Traced` of the pure function."""
-        return self.traced(lambda prepared: prepared.function.stage("trace", prepared), args, kwargs)[1]
+        return self.traced(lambda prepared: _stage("trace", prepared), args, kwargs)[1]
 
     def clear_cache(self) -> None:
         """Forgets all compiled programs of this function."""
@@ -107,8 +107,13 @@ class _Run:
     def __call__(self, *buckets: Bucket) -> Any:
         return self._jitted(*(_distinct(buckets) if self._donates else buckets))
 
-    def stage(self, name: str, prepared: Prepared) -> Any:
-        return getattr(self._jitted, name)(*prepared.buckets())
+    def stage(self, name: str, buckets: Sequence[Bucket]) -> Any:
+        """The jitted function's stage of that name: "trace" or "lower"."""
+        return getattr(self._jitted, name)(*buckets)
+
+
+def _stage(name: str, prepared: Prepared) -> Any:
+    return cast("_Run", prepared.function).stage(name, prepared.buckets())
 
 
 @decorator
@@ -124,8 +129,8 @@ def jit(
 ) -> Jitted:
     """Compiles a function, as `jax.jit` does, objects among its arguments.
 
-    Updates of objects are carried out, structure changes included; only what changed leaves the compiled program. Static
-    values in objects compare by value, so that a rebuilt model does not compile again.
+    Updates of objects are carried out, structure changes included; only what changed leaves the compiled program.
+    Static values in objects compare by value, so that a rebuilt model does not compile again.
 
     Args:
       f: the function, bound method or callable object.
@@ -156,7 +161,7 @@ def jit(
     options = {"keep_unused": keep_unused, "inline": inline}
 
     def ins(arguments: Arguments) -> Mapping[str, Any]:
-        result = prefixes.by_parameter(_KEPT, arguments, word="in_shardings", keyword=_KEPT, bound=_KEPT, captured=_KEPT)
+        result: dict[str, Any] = dict.fromkeys(arguments.names(), _KEPT)
         chosen = prefixes.selected(arguments, *donate, word="donate_argnums, donate_argnames")
         result.update(dict.fromkeys(chosen, _DONATED))
         fixed = prefixes.selected(arguments, *static, word="static_argnums, static_argnames")

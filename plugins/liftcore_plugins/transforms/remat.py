@@ -52,7 +52,7 @@ def remat(
     static = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
 
     def ins(arguments: Arguments) -> Mapping[str, Any]:
-        result = prefixes.by_parameter(None, arguments, word="static_argnums", keyword=None)
+        result: dict[str, Any] = dict.fromkeys(arguments.names())
         result.update(dict.fromkeys(prefixes.selected(arguments, static, word="static_argnums"), STATIC))
         return result
 
@@ -60,9 +60,7 @@ def remat(
         (pure,) = program.pures
         return jax.checkpoint(pure, prevent_cse=prevent_cse, policy=policy)
 
-    spec = LiftSpec(
-        name="remat", ins=ins, outs=None, spec=_meaning, run=run, key=(prevent_cse, policy, static)
-    )
+    spec = LiftSpec(name="remat", ins=ins, outs=None, spec=_meaning, run=run, key=(prevent_cse, policy, static))
     return lift(f, spec)
 
 

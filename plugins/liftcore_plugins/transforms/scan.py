@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import jax
@@ -47,12 +47,14 @@ class _Options:
             raise PrefixError(
                 str(passed.call),
                 where="Carry in in_axes and out_axes",
-                found=[f"in_axes={self.in_axes!r}: carried arguments: {', '.join(carried) or 'none'}",
-                       f"out_axes={self.out_axes!r}"],
+                found=[
+                    f"in_axes={self.in_axes!r}: carried arguments: {', '.join(carried) or 'none'}",
+                    f"out_axes={self.out_axes!r}",
+                ],
                 why="The carry is one argument, and one entry of the output: the next step's value.",
                 ways=[
                     "Write in_axes=(Carry, 0), out_axes=(Carry, 0), and put several values into one tuple.",
-                    "State of an object is carried by filter: in_axes=(lift.StateAxes({'batch_stat': Carry, ...: 0}), 0).",
+                    "Carry state of an object by filter: in_axes=(lift.StateAxes({'batch_stat': Carry, ...: 0}), 0).",
                 ],
             )
         return result
@@ -97,7 +99,7 @@ def _run(program: Program, options: _Options) -> Callable[..., Any]:
     # travels as a carry that nobody touches; JAX makes a constant of it.
     def body(state: tuple[Any, Any], scanned: Any) -> Any:
         carry, broadcast = state
-        given = {_CARRY: carry, _SCANNED: scanned, _BROADCAST: broadcast}
+        given: dict[Hashable, Any] = {_CARRY: carry, _SCANNED: scanned, _BROADCAST: broadcast}
         outs, structure = pure(*(given[key] for key in program.ins))
         left = dict(zip(program.outs, outs, strict=True))
         return (left.get(_CARRY, ()), broadcast), (left.get(_SCANNED, ()), structure)
@@ -113,7 +115,7 @@ def _run(program: Program, options: _Options) -> Callable[..., Any]:
             reverse=options.reverse,
             unroll=options.unroll,
         )
-        left = {_CARRY: carry, _SCANNED: scanned}
+        left: dict[Hashable, Any] = {_CARRY: carry, _SCANNED: scanned}
         return tuple(left[key] for key in program.outs), structure
 
     return run
@@ -133,8 +135,9 @@ def scan(
 ) -> Any:
     """Loops over an axis of the arguments with a carry, as `jax.lax.scan` does, objects among them.
 
-    `scan(f, init, xs, ...)` runs the loop; `scan(f, ...)` makes a function of what f takes, and `scan(...)` a decorator. A
-    reference is carried, scanned or broadcast; a broadcast one may not be written, since the update would be lost.
+    `scan(f, init, xs, ...)` runs the loop; `scan(f, ...)` makes a function of what f takes, and `scan(...)` a
+    decorator. A reference is carried, scanned or broadcast; a broadcast one may not be written, since the update
+    would be lost.
 
     Args:
       f: one step, such as `f(carry, x) -> (carry, y)`; what it is bound to is broadcast.
@@ -149,8 +152,8 @@ def scan(
       metadata_params: words about the axis for axis metadata.
 
     Returns:
-      What f returns, with the last carry and stacked outputs; or a function; or a decorator. An object in the carry is the
-      one that came in, updated.
+      What f returns, with the last carry and stacked outputs; or a function; or a decorator. An object in the carry is
+      the one that came in, updated.
 
     Raises:
       AxisError: an axis does not exist, or lengths differ.

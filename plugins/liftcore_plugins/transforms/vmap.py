@@ -44,7 +44,10 @@ def _batched(program: Program, path: str) -> Exception:
             where=f"{path} has out axis None",
             found=["its value differs from lane to lane"],
             why="An output without an axis has one value for all lanes.",
-            ways=["Give it an axis: out_axes=0.", "Reduce it in the function: value.mean(), or jax.lax.pmean with axis_name."],
+            ways=[
+                "Give it an axis: out_axes=0.",
+                "Reduce it in the function: value.mean(), or jax.lax.pmean with axis_name.",
+            ],
         )
     return WriteError(
         str(program.call),
