@@ -13,10 +13,11 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from liftcore._jax import trace_state
 from liftcore.errors import CaptureError
 from liftcore.protocol import Call, Reference
 
-__all__ = ["Frame", "check_write", "entered", "read", "token"]
+__all__ = ["Frame", "check_write", "entered", "read", "token", "trace_state"]
 
 
 class Frame:

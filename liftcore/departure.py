@@ -19,7 +19,7 @@ from liftcore.aliasing import Assigned, Assignment
 from liftcore.buckets import Bucket, Layout
 from liftcore.errors import CaptureError, CarryError, FilterError, StructureError, WriteError
 from liftcore.paths import text
-from liftcore.protocol import Arguments, Call, LiftSpec, Reference, Site, Spec
+from liftcore.protocol import EMPTY, Arguments, Call, LiftSpec, Reference, Site, Spec
 from liftcore.structure import Found, Part, Place, Walk, assemble, fill, make_empty, object_kind
 
 __all__ = ["Arrival", "Departure", "depart", "merge"]
@@ -452,19 +452,25 @@ def merge(
     replaced = {name: entries(recipe)[0] for name, recipe in departure.replaced.items()}
     (result,) = entries(departure.result)
     if write:
-        _write(departure, everything, renewed)
+        _write(departure, arrival, objects, renewed)
     return replaced, result
 
 
-def _write(departure: Departure, objects: Sequence[Any], renewed: Mapping[int, list[Any]]) -> None:
+def _write(departure: Departure, arrival: Arrival, objects: Sequence[Any], renewed: Mapping[int, list[Any]]) -> None:
     writes: list[tuple[Any, Part, list[Any]]] = []
-    for number, entries in renewed.items():
+    described: list[tuple[Any, Reference, Mapping[str, Any]]] = []
+    for number, contents in renewed.items():
         obj, part = objects[number], departure.changed[number].part
         kind = object_kind(obj)
         if isinstance(kind, Reference):
-            if kind.read(obj) is entries[0] and part.metadata == dict(kind.metadata(obj)):
+            other_words = part.region.header != arrival.parts[number].region.header
+            if kind.read(obj) is contents[0] and not other_words:
                 continue
             kind.check_write(obj)
-        writes.append((obj, part, entries))
-    for obj, part, entries in writes:
-        fill(obj, part, entries)
+            if other_words:
+                described.append((obj, kind, part.metadata or EMPTY))
+        writes.append((obj, part, contents))
+    for obj, kind, metadata in described:
+        kind.set_metadata(obj, metadata)
+    for obj, part, contents in writes:
+        fill(obj, part, contents)

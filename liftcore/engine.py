@@ -27,6 +27,7 @@ from liftcore.captures import Frame, entered
 from liftcore.departure import Arrival, Departure, depart, merge
 from liftcore.errors import CaptureError, LiftError, StructureError, TransformTypeError, TransformValueError
 from liftcore.families import kind_of
+from liftcore.functions import Wrapper
 from liftcore.paths import Path, text
 from liftcore.protocol import STATIC, Arguments, Call, LiftSpec, Program, Reference, Spec
 from liftcore.structure import Forest, Static, Walk, assemble, fill, make_empty
@@ -125,7 +126,7 @@ class _Pure:
         for bucket, (_, numbers) in zip(buckets, built.gathers, strict=True):
             for number, leaf in zip(numbers, bucket.leaves, strict=True):
                 leaves[number] = built.specs[number].arrive(leaf, call)
-        values = prepared.forest.values()
+        values = prepared.values
         hidden: dict[int, Any] = {}
         frame = Frame(call, hidden, prepared.passed())
         with entered(frame):
@@ -191,6 +192,8 @@ class Prepared:
       built: its program.
       bound: its arguments.
       forest: what they were taken apart into.
+      leaves: all leaves, by number.
+      values: all static values, by number.
       cells: captured cells that are hidden inputs.
       raised: the exception of the user's function, if it raised.
       missed: whether a captured cell was read that is not a hidden input yet.
@@ -199,6 +202,8 @@ class Prepared:
     built: _Built
     bound: Bound
     forest: Forest
+    leaves: list[Any]
+    values: list[Any]
     cells: tuple[Any, ...]
     raised: BaseException | None = None
     missed: bool = False
@@ -210,7 +215,7 @@ class Prepared:
 
     def buckets(self) -> tuple[Bucket, ...]:
         """The leaves as JAX gets them."""
-        call, specs, leaves = self.built.arrival.call, self.built.specs, self.forest.leaves()
+        call, specs, leaves = self.built.arrival.call, self.built.specs, self.leaves
         return tuple(
             Bucket([specs[number].enter(_read_only(leaves[number]), call) for number in numbers], layout)
             for layout, numbers in self.built.gathers
@@ -251,8 +256,8 @@ class _Done:
             prepared.built.arrival,
             self._buckets,
             forest.objects,
-            forest.leaves(),
-            forest.values(),
+            prepared.leaves,
+            prepared.values,
             write=write,
         )
         return {**prepared.bound.values, **replaced}, out
@@ -310,7 +315,7 @@ def _translated(error: Exception, call: Call, own: bool) -> Exception | None:
     return None
 
 
-class Lifted:
+class Lifted(Wrapper):
     """A lifted function.
 
     Args:
@@ -319,8 +324,8 @@ class Lifted:
     """
 
     def __init__(self, functions: tuple[Callable[..., Any], ...], spec: LiftSpec) -> None:
+        self.functions = functions
         self._targets = tuple(Target(function) for function in functions)
-        self._functions = functions
         self._spec = spec
         self._key = (spec.name, statics.key(spec.key))
         self._cache = _cache_of(self._targets[0].function)
@@ -338,6 +343,15 @@ class Lifted:
     def __get__(self, obj: Any, cls: type | None = None) -> Any:
         """In a class body: self is an ordinary first parameter."""
         return self if obj is None else functools.partial(self, obj)
+
+    def around(self, functions: Sequence[Callable[..., Any]]) -> Lifted:
+        """The same transform of other functions."""
+        same = all(one is other for one, other in zip(functions, self.functions, strict=True))
+        return self if same else type(self)(tuple(functions), self._spec)
+
+    def key(self) -> Hashable:
+        """The transform and its options, by value."""
+        return self._key
 
     def __repr__(self) -> str:
         return f"<{self._spec.name} of {self._targets[0].name}>"
@@ -385,11 +399,12 @@ class Lifted:
             cells = tuple(cell for cell in cells if id(cell) not in passed)
             bound.values[CAPTURED] = (Static(functions), cells)
             forest = Walk().forest(_roots(bound, prefix))
+        leaves = forest.leaves()
         key = (
             self._key,
             (bound.arguments.positional, bound.arguments.keywords, bound.arguments.bound),
             forest.key(),
-            tuple(map(_kind_of_leaf, forest.leaves())),
+            tuple(map(_kind_of_leaf, leaves)),
             tuple(map(id, cells)),
         )
         built = self._cache.programs.get(key)
@@ -398,7 +413,7 @@ class Lifted:
                 built = self._cache.programs.get(key)
                 if built is None:
                     built = self._cache.programs[key] = self._build(call, bound, forest, prefix)
-        return Prepared(built, bound, forest, cells)
+        return Prepared(built, bound, forest, leaves, forest.values(), cells)
 
     def _build(self, call: Call, bound: Bound, forest: Forest, prefix: Mapping[str, Any]) -> _Built:
         spec = self._spec

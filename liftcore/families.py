@@ -10,13 +10,31 @@ from liftcore.protocol import Family, Node, Reference
 __all__ = ["adapted", "family_of", "is_object", "kind_of"]
 
 _Owned = tuple[Family | None, Reference | Node | None]
-_owned: dict[type, _Owned] = {}
+
+
+class _Known:
+    """What families said of classes, as long as the families are the same."""
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+        self.owned: dict[type, _Owned] = {}
+
+
+_known = _Known(-1)
 
 
 def _lookup(cls: type) -> _Owned:
-    found = _owned.get(cls)
-    if found is not None:
-        return found
+    global _known
+    known = _known
+    if known.version != registry.families.version:
+        known = _known = _Known(registry.families.version)
+    found = known.owned.get(cls)
+    if found is None:
+        found = known.owned[cls] = _ask(cls)
+    return found
+
+
+def _ask(cls: type) -> _Owned:
     answer: _Owned = (None, None)
     known = frozenset(registry.families.names())
     for root in dict.fromkeys(base.__module__.partition(".")[0] for base in cls.__mro__):
@@ -27,7 +45,6 @@ def _lookup(cls: type) -> _Owned:
                 answer = (family, kind)
                 break
             answer = (answer[0] or family, None)
-    _owned[cls] = answer
     return answer
 
 

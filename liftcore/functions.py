@@ -10,12 +10,12 @@ import dis
 import functools
 import types
 import weakref
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from liftcore.families import is_object
 
-__all__ = ["label", "origin", "parts", "rebuild"]
+__all__ = ["Wrapper", "label", "origin", "parts", "reaches", "rebuild"]
 
 # A place in a function that can hold an object: ("cell", 0), ("default", 1), ("kwdefault", "x") or ("global", "model").
 Slot = tuple[str, Hashable]
@@ -65,17 +65,38 @@ def _slots(fn: types.FunctionType) -> Iterator[tuple[Slot, Any]]:
                 yield ("global", name), value
 
 
-def _reaches(value: Any, seen: frozenset[int]) -> bool:
+class Wrapper:
+    """Base of callables that hold functions, such as lifted ones: to the lift they are nodes, as functions are.
+
+    Attributes:
+      functions: what it wraps.
+    """
+
+    functions: tuple[Callable[..., Any], ...]
+
+    def around(self, functions: Sequence[Callable[..., Any]]) -> Wrapper:
+        """The same around other functions."""
+        raise NotImplementedError
+
+    def key(self) -> Hashable:
+        """What it is besides its functions, by value."""
+        raise NotImplementedError
+
+
+def reaches(value: Any, seen: frozenset[int] = frozenset()) -> bool:
+    """Whether a value is a family's object, or a function or small container that holds one."""
     cls = type(value)
     if cls is types.FunctionType:
         return id(value) not in seen and bool(parts(value, seen))
     if cls in (list, tuple, dict):
         children = value.values() if cls is dict else value
-        return len(value) <= _LONGEST and any(_reaches(child, seen) for child in children)
+        return len(value) <= _LONGEST and any(reaches(child, seen) for child in children)
     if cls is types.MethodType:
         return is_object(value.__self__)
     if cls is functools.partial:
-        return _reaches((value.func, value.args, value.keywords), seen)
+        return reaches((value.func, value.args, value.keywords), seen)
+    if isinstance(value, Wrapper):
+        return reaches(value.functions, seen)
     return is_object(value)
 
 
@@ -97,7 +118,7 @@ def parts(fn: types.FunctionType, seen: frozenset[int] = frozenset()) -> dict[Sl
       {}
     """
     seen |= {id(fn)}
-    return {slot: value for slot, value in _slots(fn) if _reaches(value, seen)}
+    return {slot: value for slot, value in _slots(fn) if reaches(value, seen)}
 
 
 def label(fn: types.FunctionType, slot: Slot) -> str:

@@ -137,7 +137,7 @@ class Place:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Found:
-    """A part as the walk met it: its leaves, and classes of the tree modules in the region around each leaf and object."""
+    """A part as the walk met it: its leaves, and the classes of the tree modules around each leaf and object."""
 
     part: Part
     leaves: list[Any]
@@ -215,11 +215,11 @@ _ATOMS = frozenset((str, bytes, type(None), bool, int, float, complex, type, typ
 _TEXT_DTYPES = frozenset("OSUMm")
 
 
-_LEAF_TYPES = (jax.core.Tracer, jax.Array, jax.ShapeDtypeStruct)
+_LEAF_TYPES = (jax.core.Tracer, jax.Array, jax.ShapeDtypeStruct, jax.Ref)
 
 
 def is_leaf(value: Any) -> bool:
-    """Whether a value is an array to JAX: arrays, NumPy arrays and scalars, keys, `ShapeDtypeStruct`, references.
+    """Whether a value is an array to JAX: arrays, NumPy arrays and scalars, keys, `ShapeDtypeStruct`, `jax.Ref`.
 
     Example:
       >>> is_leaf(np.ones(2)), is_leaf("text")
@@ -327,6 +327,11 @@ def _tree(entry: _Entry) -> _Tree | None:
         pairs = [(functions.label(fn, slot), child) for slot, child in found.items()]
         key = (cls, statics.key(fn), tuple(found))
         return key, functools.partial(_rebuild_function, fn, tuple(found)), children(pairs, _Mode.TREE)
+    if isinstance(value, functions.Wrapper):
+        if not functions.reaches(value, seen):
+            return None
+        names = [(getattr(function, "__name__", index), function) for index, function in enumerate(value.functions)]
+        return (cls, value.key()), value.around, children(names, _Mode.TREE)
     if cls in _ATOMS or jax.tree_util.all_leaves((value,)):
         return None
     with_keys, treedef = jax.tree_util.tree_flatten_with_path(value, is_leaf=lambda other: other is not value)
@@ -384,9 +389,12 @@ class Walk:
         kind = object_kind(obj)
         if isinstance(kind, Reference):
             value = kind.read(obj) if kind.born is None else captures.read(obj, kind, kind.born(obj))
-            metadata = dict(kind.metadata(obj))
-            self._check_static(metadata, place, ("metadata",))
-            header = (cls, statics.key(metadata) if metadata else None)
+            metadata = kind.metadata(obj)
+            header: Hashable = (cls,)
+            if metadata:
+                metadata = dict(metadata)
+                self._check_static(metadata, place, ("metadata",))
+                header = (cls, statics.key(metadata))
             entries: list[_Entry] = [(value, (), _Mode.ARGUMENT, (), frozenset())]
             return self._found(place, obj, entries, header, cls=cls, metadata=metadata)
         assert kind is not None, "only objects with identity are numbered"
@@ -529,12 +537,9 @@ def make_empty(part: Part) -> Any:
 
 
 def fill(obj: Any, part: Part, entries: Sequence[Any]) -> None:
-    """Gives an object the contents that `assemble` made, and its metadata."""
+    """Gives an object the contents that `assemble` made."""
     kind = object_kind(obj)
     if isinstance(kind, Reference):
-        metadata = part.metadata or EMPTY
-        if statics.key(dict(kind.metadata(obj))) != statics.key(dict(metadata)):
-            kind.set_metadata(obj, metadata)
         kind.write(obj, entries[0])
     else:
         assert kind is not None

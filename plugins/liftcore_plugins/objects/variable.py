@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from liftcore import captures
-from liftcore._jax import trace_state
+from liftcore.captures import trace_state
 from liftcore.errors import WriteError
 from liftcore.protocol import EMPTY, Reference
 from liftcore_plugins.objects.arithmetic import Arithmetic, raw

@@ -21,8 +21,8 @@ _KEPT, _DONATED = "kept", "donated"
 
 
 def _meaning(spelling: Any, site: Site | None) -> Spec:
-    # What is reached through a donated argument always leaves: its buffer is gone.
-    donated = spelling == _DONATED
+    # What is reached through a donated argument always leaves: its buffer is gone. A Ref is never donated.
+    donated = spelling == _DONATED and not (site is not None and isinstance(site.value, jax.Ref))
     return Spec(_DONATED if donated else _KEPT, _KEPT, carried=donated, role=_DONATED if donated else None)
 
 

@@ -19,7 +19,7 @@ from liftcore.protocol import EMPTY, Arguments, Case, Done, LiftSpec, Program
 
 __all__ = ["case", "scan"]
 
-_CARRY, _SCANNED, _BROADCAST = "carry", "scanned", "broadcast"
+_CARRY, _SCANNED, _BROADCAST, _CLOSED = "carry", "scanned", "broadcast", "closed"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,20 +95,22 @@ def _finish(done: Done, options: _Options) -> Any:
 def _run(program: Program, options: _Options) -> Callable[..., Any]:
     (pure,) = program.pures
 
-    # One body for all calls, which closes over no array, so that JAX finds its own trace of it again. What is broadcast
-    # travels as a carry that nobody touches; JAX makes a constant of it.
-    def body(state: tuple[Any, Any], scanned: Any) -> Any:
+    def step(closed: Any, state: tuple[Any, Any], scanned: Any) -> Any:
         carry, broadcast = state
-        given: dict[Hashable, Any] = {_CARRY: carry, _SCANNED: scanned, _BROADCAST: broadcast}
+        given: dict[Hashable, Any] = {_CARRY: carry, _SCANNED: scanned, _BROADCAST: broadcast, _CLOSED: closed}
         outs, structure = pure(*(given[key] for key in program.ins))
         left = dict(zip(program.outs, outs, strict=True))
         return (left.get(_CARRY, ()), broadcast), (left.get(_SCANNED, ()), structure)
+
+    # One body for all calls, which closes over no array, so that JAX finds its own trace of it again. What is broadcast
+    # travels as a carry that nobody touches; JAX makes a constant of it. Only a Ref has to be closed over.
+    body = functools.partial(step, ())
 
     def run(*buckets: Bucket) -> Any:
         axes.check_sizes(program, buckets, options.length, lambda key: 0 if key == _SCANNED else None)
         given = dict(zip(program.ins, buckets, strict=True))
         (carry, _), (scanned, structure) = jax.lax.scan(
-            body,
+            functools.partial(step, given[_CLOSED]) if _CLOSED in given else body,
             (given.get(_CARRY, ()), given.get(_BROADCAST, ())),
             given.get(_SCANNED, ()),
             length=options.length,
