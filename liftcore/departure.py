@@ -14,7 +14,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from liftcore import prefixes
+from liftcore import captures, prefixes
 from liftcore.aliasing import Assigned, Assignment
 from liftcore.buckets import Bucket, Layout
 from liftcore.errors import CaptureError, CarryError, FilterError, StructureError, WriteError
@@ -295,6 +295,8 @@ class _Departing:
         renewed = {name: self._replaced(name, top) for name, top in tops.items()}
         prefixes.check_fits(self.spec.outs, out, arrival.call, "return")
         specs = assignment.argument("return", self.spec.outs, result)
+        for number in range(count, len(found)):
+            self._check_own(walk.objects[number], assignment.assigned[number].place)
         final = self._recipe(result, Place("return", ()), specs)
         made = tuple(
             self._recipe(found[number], assignment.assigned[number].place, assignment.assigned[number].specs)
@@ -375,6 +377,18 @@ class _Departing:
             str(self.arrival.call),
             where=f"{captured_name(place)}, a captured {type(obj).__name__}, was written",
             why="A captured reference may be read, not written: nothing carries the new value out.",
+            ways=[f"Pass the object that holds it as an argument: {self.arrival.call.transform}(f)(obj, ...)."],
+        )
+
+    def _check_own(self, obj: Any, place: Place) -> None:
+        """Refuses a captured cell among what leaves, where the family's cells tell in which call they were made."""
+        kind = object_kind(obj)
+        if not isinstance(kind, Reference) or kind.born is None or kind.born(obj) is captures.token():
+            return
+        raise CaptureError(
+            str(self.arrival.call),
+            where=f"{place} is a captured {type(obj).__name__}",
+            why="A captured reference may be read; it may not be returned, nor hung on another object.",
             ways=[f"Pass the object that holds it as an argument: {self.arrival.call.transform}(f)(obj, ...)."],
         )
 

@@ -195,6 +195,7 @@ class Prepared:
       leaves: all leaves, by number.
       values: all static values, by number.
       cells: captured cells that are hidden inputs.
+      key: what the program is kept under.
       raised: the exception of the user's function, if it raised.
       missed: whether a captured cell was read that is not a hidden input yet.
     """
@@ -205,6 +206,7 @@ class Prepared:
     leaves: list[Any]
     values: list[Any]
     cells: tuple[Any, ...]
+    key: Hashable
     raised: BaseException | None = None
     missed: bool = False
 
@@ -384,6 +386,8 @@ class Lifted(Wrapper):
                 raise translated from error
             if not prepared.missed:
                 return prepared, result
+            # What was traced has values of captured cells baked in: it must not be found again.
+            self._cache.programs.pop(prepared.key, None)
 
     def prepare(self, *args: Any, **kwargs: Any) -> Prepared:
         """Splits one call: its program, and the buckets to run it on."""
@@ -413,7 +417,7 @@ class Lifted(Wrapper):
                 built = self._cache.programs.get(key)
                 if built is None:
                     built = self._cache.programs[key] = self._build(call, bound, forest, prefix)
-        return Prepared(built, bound, forest, leaves, forest.values(), cells)
+        return Prepared(built, bound, forest, leaves, forest.values(), cells, key)
 
     def _build(self, call: Call, bound: Bound, forest: Forest, prefix: Mapping[str, Any]) -> _Built:
         spec = self._spec

@@ -81,13 +81,13 @@ def test_a_type_matches_the_reference_or_the_value():
     assert matches(jax.Array, reference=Cell(1.0))
     assert matches(np.ndarray, value=np.ones(2))
     assert not matches(np.ndarray)
-    assert not matches(Encoder, owners=(Encoder(),))
+    assert not matches(Encoder, owners=(Encoder,))
 
 
 def test_in_matches_below_a_type_however_deep():
-    assert matches(In(Encoder), owners=(Encoder(), Cell(1.0)))
-    assert matches(In(Encoder), owners=(Cell(1.0), Deep()))
-    assert not matches(In(Deep), owners=(Encoder(),))
+    assert matches(In(Encoder), owners=(Encoder, Cell))
+    assert matches(In(Encoder), owners=(Cell, Deep))
+    assert not matches(In(Deep), owners=(Encoder,))
     assert not matches(In(Encoder))
 
 

@@ -1,0 +1,158 @@
+"""What the examples share: a few layers made of own objects, the data, and the look of the plots.
+
+A layer is an ordinary Python class. What changes stands in variables: `lift.Param` for weights, `lift.BatchStat` for
+running statistics, `lift.Rngs` for random streams. A layer that needs no library beyond these is ten lines long.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
+
+import liftcore as lift
+
+__all__ = [
+    "BLUE",
+    "GREY",
+    "OUT",
+    "RED",
+    "BatchNorm",
+    "Conv",
+    "Data",
+    "Dense",
+    "Dropout",
+    "batches",
+    "digits",
+    "panels",
+    "save",
+]
+
+#: Where plots go, unless told otherwise.
+OUT = Path(__file__).parent / "out"
+
+BLUE, RED, GREY = "#2f6db3", "#c8553d", "#8a8f98"
+
+
+class Dense(lift.Module):
+    """`x @ kernel + bias`, from features `[..., inputs]` to `[..., outputs]`."""
+
+    def __init__(self, inputs: int, outputs: int, rngs: lift.Rngs) -> None:
+        self.kernel = lift.Param(jax.nn.initializers.he_normal()(rngs.params(), (inputs, outputs)))
+        self.bias = lift.Param(jnp.zeros(outputs))
+
+    def __call__(self, x: jax.Array) -> Any:
+        return x @ self.kernel + self.bias
+
+
+class Conv(lift.Module):
+    """A 3 x 3 convolution from images `[batch, height, width, inputs]`, keeping their size or dividing it by `stride`."""
+
+    def __init__(self, inputs: int, outputs: int, rngs: lift.Rngs, stride: int = 1) -> None:
+        self.kernel = lift.Param(jax.nn.initializers.he_normal()(rngs.params(), (3, 3, inputs, outputs)))
+        self.bias = lift.Param(jnp.zeros(outputs))
+        self.stride = stride
+
+    def __call__(self, x: jax.Array) -> Any:
+        strides, layout = (self.stride, self.stride), ("NHWC", "HWIO", "NHWC")
+        return jax.lax.conv_general_dilated(x, self.kernel.value, strides, "SAME", dimension_numbers=layout) + self.bias
+
+
+class BatchNorm(lift.Module):
+    """Normalises the last axis by the batch in training, by running statistics otherwise.
+
+    Args:
+      size: length of the last axis.
+      axis_name: names of mapped axes over which statistics are averaged too, so that they are the same in every lane.
+      momentum: how much of a running statistic each call keeps.
+    """
+
+    def __init__(self, size: int, axis_name: Sequence[str] = (), momentum: float = 0.9) -> None:
+        self.scale, self.bias = lift.Param(jnp.ones(size)), lift.Param(jnp.zeros(size))
+        self.mean, self.var = lift.BatchStat(jnp.zeros(size)), lift.BatchStat(jnp.ones(size))
+        self.axis_name, self.momentum = tuple(axis_name), momentum
+
+    def __call__(self, x: jax.Array, *, training: bool) -> Any:
+        mean, var = self.mean.value, self.var.value
+        if training:
+            mean = self._average(x)
+            var = self._average((x - mean) ** 2)
+            self.mean.value = self.momentum * self.mean + (1 - self.momentum) * mean
+            self.var.value = self.momentum * self.var + (1 - self.momentum) * var
+        return (x - mean) * jax.lax.rsqrt(var + 1e-5) * self.scale + self.bias
+
+    def _average(self, x: jax.Array) -> jax.Array:
+        return jax.lax.pmean(x.mean(range(x.ndim - 1)), self.axis_name)
+
+
+class Dropout(lift.Module):
+    """In training sets a share of the values to zero, by the next key of the stream `dropout`."""
+
+    def __init__(self, rate: float, rngs: lift.Rngs) -> None:
+        self.rate, self.rngs = rate, rngs
+
+    def __call__(self, x: jax.Array, *, training: bool) -> jax.Array:
+        if not training:
+            return x
+        keep = jax.random.bernoulli(self.rngs.dropout(), 1 - self.rate, x.shape)
+        return jnp.where(keep, x / (1 - self.rate), 0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """Handwritten digits: images `[n, 8, 8]` with values from 0 to 1, and labels `[n]`."""
+
+    train_images: np.ndarray
+    train_labels: np.ndarray
+    test_images: np.ndarray
+    test_labels: np.ndarray
+
+
+def digits(test: int, seed: int = 0) -> Data:
+    """scikit-learn's bundled digits (1797 of them), split so that every part has the same share of each digit.
+
+    Args:
+      test: how many are kept for the test.
+      seed: of the split.
+
+    Returns:
+      The two parts.
+    """
+    images, labels = load_digits(return_X_y=True)
+    images = (images / 16).astype(np.float32).reshape(-1, 8, 8)
+    parts = train_test_split(images, labels.astype(np.int32), test_size=test, stratify=labels, random_state=seed)
+    return Data(train_images=parts[0], test_images=parts[1], train_labels=parts[2], test_labels=parts[3])
+
+
+def batches(size: int, batch: int, epochs: int, seed: int) -> Iterator[np.ndarray]:
+    """Indices `[batch]` into `size` examples, in a new order for each epoch; what is left over comes in none."""
+    rng = np.random.default_rng(seed)
+    for _ in range(epochs):
+        yield from rng.permutation(size)[: size - size % batch].reshape(-1, batch)
+
+
+def panels(*widths: float, height: float = 3.6) -> tuple[Figure, list[Axes]]:
+    """A figure of plots side by side, with the given widths in inches."""
+    style = {"axes.spines.top": False, "axes.spines.right": False, "axes.titlelocation": "left", "font.size": 10}
+    with mpl.rc_context(style):
+        figure = Figure(figsize=(sum(widths), height), dpi=150, layout="constrained")
+        axes = figure.subplots(1, len(widths), width_ratios=widths, squeeze=False)[0]
+    return figure, list(axes)
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Writes the figure as the file's ending says, and tells where."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+    print(f"plot: {path}")

@@ -1,0 +1,92 @@
+"""Times of several ways to do one thing, in interleaved rounds."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+
+__all__ = ["Limits", "Timing", "compare"]
+
+#: Makes ready what one round times, and returns it: a function whose result is waited for.
+Contender = Callable[[], Callable[[], Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """How long to measure.
+
+    Attributes:
+      rounds: number of rounds at most.
+      seconds: no further round begins after this time, but for the first `fewest`.
+      fewest: number of rounds at least.
+      warm_up: rounds before the first that counts.
+    """
+
+    rounds: int
+    seconds: float
+    fewest: int = 5
+    warm_up: int = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Timing:
+    """One contender's time.
+
+    Attributes:
+      median: of all rounds, in seconds.
+      ratio: median over the rounds of its time over the first contender's time in the same round. What slows down
+        the machine for a while slows down both, so that this is steadier than the ratio of the medians.
+    """
+
+    median: float
+    ratio: float
+
+
+def compare(contenders: Mapping[str, Contender], limits: Limits) -> dict[str, Timing]:
+    """Times all contenders in turn, once in each round.
+
+    Args:
+      contenders: by name; ratios are to the first.
+      limits: how many rounds.
+
+    Returns:
+      A timing for each.
+    """
+    names = tuple(contenders)
+    measured: list[tuple[float, ...]] = []
+    for _ in range(limits.warm_up):
+        _round(tuple(contenders.values()))
+    gc.collect()
+    end = time.perf_counter() + limits.seconds
+    while len(measured) < limits.rounds and (len(measured) < limits.fewest or time.perf_counter() < end):
+        measured.append(_round(tuple(contenders.values())))
+    columns = dict(zip(names, zip(*measured, strict=True), strict=True))
+    first = columns[names[0]]
+    return {
+        name: Timing(statistics.median(times), statistics.median(map(_over, times, first)))
+        for name, times in columns.items()
+    }
+
+
+def _over(time_: float, base: float) -> float:
+    return time_ / base
+
+
+def _round(contenders: Sequence[Contender]) -> tuple[float, ...]:
+    ready = [contender() for contender in contenders]
+    times = []
+    gc.disable()
+    try:
+        for run in ready:
+            start = time.perf_counter()
+            jax.block_until_ready(run())
+            times.append(time.perf_counter() - start)
+    finally:
+        gc.enable()
+    return tuple(times)

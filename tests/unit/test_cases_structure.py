@@ -1,0 +1,390 @@
+"""A lifted call may change the structure of a model: the caller's model changes as after a plain call, or it is told."""
+
+import dataclasses
+import warnings
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import liftcore as lift
+from liftcore import Carry
+from liftcore.errors import CarryError, LiftError, LiftWarning, StaticError
+from tests.models import Affine, Config, Counter, Net, both_ways, leaves, weights
+
+
+class Tree(lift.Module):
+    """A model with everything that can change."""
+
+    def __init__(self):
+        self.net = Net()
+        self.blocks = [Counter(1.0), Counter(2.0)]
+        self.named = {"a": Counter(3.0)}
+        self.buffer = jnp.ones(2)
+        self.flag = 1
+        self.tied = self.net.head
+        self.weight = lift.Param(jnp.asarray(1.0), axes=("in",))
+
+
+def add_variable(tree):
+    tree.net.extra = lift.Variable(tree.buffer * 2)
+
+
+def add_submodule(tree):
+    tree.net.extra = Counter(5.0)
+
+
+def add_array(tree):
+    tree.net.extra = tree.buffer * 2
+
+
+def remove_attribute(tree):
+    del tree.buffer
+
+
+def remove_submodule(tree):
+    del tree.net.bn
+
+
+def swap_submodules(tree):
+    tree.blocks[0], tree.blocks[1] = tree.blocks[1], tree.blocks[0]
+
+
+def replace_variable(tree):
+    tree.weight = lift.BatchStat(tree.weight.value + 1)
+
+
+def rename(tree):
+    tree.other = tree.__dict__.pop("net")
+
+
+def append_to_list(tree):
+    tree.blocks.append(Counter(7.0))
+
+
+def pop_from_list(tree):
+    tree.blocks.pop(0)
+
+
+def set_in_dict(tree):
+    tree.named["b"] = Counter(8.0)
+
+
+def replace_list(tree):
+    tree.blocks = [*tree.blocks, tree.net.head]
+
+
+def change_static(tree):
+    tree.flag = "on"
+
+
+def change_function(tree):
+    tree.act = jnp.tanh
+
+
+def change_metadata(tree):
+    tree.weight.set_metadata(axes=("out",), frozen=True)
+
+
+def change_array(tree):
+    tree.buffer = tree.buffer * 3
+
+
+def change_shape(tree):
+    tree.weight.value = jnp.ones((2, 2))
+
+
+def share(tree):
+    tree.copy = tree.blocks[0]
+
+
+def unshare(tree):
+    tree.tied = lift.Param(tree.net.head.value)
+
+
+def close_a_cycle(tree):
+    tree.net.parent = tree
+
+
+CHANGES = [
+    add_variable,
+    add_submodule,
+    add_array,
+    remove_attribute,
+    remove_submodule,
+    swap_submodules,
+    replace_variable,
+    rename,
+    append_to_list,
+    pop_from_list,
+    set_in_dict,
+    replace_list,
+    change_static,
+    change_function,
+    change_metadata,
+    change_array,
+    change_shape,
+    share,
+    unshare,
+    close_a_cycle,
+]
+
+each_change = pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+
+CARRIED_OUT = {
+    "jit": lambda change, tree: lift.jit(change)(tree),
+    "jit donating": lambda change, tree: lift.jit(change, donate_argnums=0)(tree),
+    "remat": lambda change, tree: lift.remat(change)(tree),
+    "vmap": lambda change, tree: lift.vmap(change, in_axes=None, axis_size=2, out_axes=None)(tree),
+    "grad": lambda change, tree: lift.grad(lambda x, t: (change(t), x)[1])(1.0, tree),
+    "grad of the model": lambda change, tree: lift.grad(lambda t: (t.net.head.value, change(t))[0])(tree),
+    "jit of vmap of jit": lambda change, tree: lift.jit(
+        lift.vmap(lift.jit(change), in_axes=None, axis_size=2, out_axes=None)
+    )(tree),
+}
+
+
+@each_change
+@pytest.mark.parametrize("transform", CARRIED_OUT.values(), ids=CARRIED_OUT)
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_change_of_structure_arrives_outside_as_after_a_plain_call(change, transform, times):
+    lifted, plain = Tree(), Tree()
+    for _ in range(times):
+        outcomes = []
+        for run in (lambda: transform(change, lifted), lambda: change(plain)):
+            try:
+                outcomes.append(run() and None)
+            except (AttributeError, KeyError) as error:  # what is gone cannot be removed twice
+                outcomes.append(str(error))
+        assert outcomes[0] == outcomes[1]
+    (structure, arrays), (expected, expected_arrays) = lift.split(lifted), lift.split(plain)
+    assert structure == expected
+    for one, other in zip(jax.tree.leaves(arrays), jax.tree.leaves(expected_arrays), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@each_change
+def test_objects_that_were_there_keep_their_identity_through_a_change_of_structure(change):
+    tree = Tree()
+    net, blocks, first, named, weight = tree.net, tree.blocks, tree.blocks[0], tree.named, tree.weight
+    lift.jit(change)(tree)
+    assert tree.named is named
+    assert (tree.blocks is blocks) == (change is not replace_list)
+    assert (first in tree.blocks) == (change is not pop_from_list)
+    assert (tree.weight is weight) == (change is not replace_variable)
+    assert (tree.other if change is rename else tree.net) is net
+
+
+@both_ways
+@each_change
+def test_a_carry_that_changes_its_structure_is_an_error_and_leaves_the_model_as_it_was(how, change):
+    if change in (change_array, swap_submodules):
+        pytest.skip("its structure stays the same")
+    tree = Tree()
+    (structure, _), arrays = lift.split(tree), leaves(tree)
+
+    def step(tree, _):
+        change(tree)
+        return tree, None
+
+    with pytest.raises(CarryError, match=r"^scan of step: (tree|c)\b"):
+        how(lambda t: lift.scan(step, t, None, length=2))(tree)
+    assert lift.split(tree)[0] == structure
+    assert all(one is other for one, other in zip(leaves(tree), arrays, strict=True))
+
+
+@both_ways
+@each_change
+def test_a_change_of_structure_of_a_broadcast_model_in_a_scan_is_an_error_and_never_lost(how, change):
+    tree = Tree()
+    (structure, _), arrays = lift.split(tree), leaves(tree)
+    with pytest.raises(LiftError, match=r"^scan of \w+: tree\b"):
+        how(lambda t: lift.scan(change, in_axes=(None,), out_axes=0, length=2)(t))(tree)
+    assert lift.split(tree)[0] == structure
+    assert all(one is other for one, other in zip(leaves(tree), arrays, strict=True))
+
+
+@both_ways
+def test_arrays_swapped_within_a_carry_are_swapped_after_an_odd_number_of_steps(how):
+    tree = Tree()
+    first, second = tree.blocks
+
+    def step(tree, _):
+        swap_submodules(tree)
+        return tree, None
+
+    how(lambda t: lift.scan(step, t, None, length=3))(tree)
+    assert tree.blocks == [first, second]
+    assert (float(first.count.value), float(second.count.value)) == (2.0, 1.0)
+
+
+@both_ways
+def test_a_scanned_stack_takes_a_new_variable_and_a_new_static_value(how):
+    layers = lift.stack([Affine(*weights(seed)) for seed in range(3)])
+
+    def step(layer, x):
+        layer.seen = lift.Variable(x)
+        layer.used = True
+        return layer(x)
+
+    xs = jnp.arange(9.0).reshape(3, 3)
+    how(lambda m: lift.scan(step, in_axes=(0, 0), out_axes=0)(m, xs))(layers)
+    np.testing.assert_array_equal(layers.seen.value, xs)
+    assert layers.used is True
+
+
+def test_all_four_kinds_of_change_arrive_and_settle_after_the_second_trace():
+    model, traces = Counter(), []
+    model.buffer = jnp.ones(2)
+    model.count.set_metadata(note="old")
+
+    @lift.jit
+    def step(model):
+        traces.append(1)
+        model.buffer = model.buffer * 2
+        model.extra = lift.Variable(jnp.ones(()))
+        model.flag = 3
+        model.count.set_metadata(note="new")
+
+    for times in (1, 2, 3):
+        step(model)
+        np.testing.assert_array_equal(model.buffer, jnp.full(2, 2.0**times))
+        assert (float(model.extra.value), model.flag, model.count.metadata["note"]) == (1.0, 3, "new")
+    assert len(traces) == 2
+
+
+def test_a_raw_array_attribute_written_on_every_call_is_traced_once():
+    model, traces = Counter(), []
+    model.buffer = jnp.ones(2)
+
+    @lift.jit
+    def step(model):
+        traces.append(1)
+        model.buffer = model.buffer * 2
+
+    for _ in range(3):
+        step(model)
+    np.testing.assert_array_equal(model.buffer, jnp.full(2, 8.0))
+    assert len(traces) == 1
+
+
+def test_a_static_number_changed_on_every_call_warns_and_names_the_attribute():
+    model = Counter()
+    model.steps = 0
+
+    @lift.jit
+    def step(model):
+        model.steps = model.steps + 1
+
+    with pytest.warns(LiftWarning, match=r"jit of step: model\.steps"):
+        for _ in range(8):
+            step(model)
+    assert model.steps == 8
+
+
+def test_a_static_value_that_settles_does_not_warn():
+    model = Counter()
+
+    @lift.jit
+    def step(model):
+        model.flag = True
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(8):
+            step(model)
+
+
+@both_ways
+@pytest.mark.parametrize("where", ["attribute", "metadata"])
+@pytest.mark.parametrize("transform", ["jit", "vmap", "grad", "remat"])
+def test_a_static_value_that_holds_a_traced_array_is_an_error_that_names_the_path(how, where, transform):
+    @dataclasses.dataclass(frozen=True)
+    class Held:
+        array: object
+
+    def bad(model, x):
+        if where == "attribute":
+            model.net.held = Held(x * 2)
+        else:
+            model.net.head.set_metadata(held=Held(x * 2))
+        return x.sum()
+
+    tree = Tree()
+    structure = lift.split(tree)[0]
+    lifted = {
+        "jit": lift.jit,
+        "vmap": lambda f: lift.vmap(f, in_axes=(None, 0)),
+        "grad": lambda f: lift.grad(f, argnums=1),
+        "remat": lift.remat,
+    }[transform](bad)
+    path = r"model\.net\.held" if where == "attribute" else r"model\.net\.head"
+    with pytest.raises(StaticError, match=path):
+        how(lambda m, x: lifted(m, x))(tree, jnp.ones(2))
+    assert lift.split(tree)[0] == structure
+
+
+@both_ways
+def test_configs_of_two_equal_models_stay_with_their_own_model(how):
+    @lift.jit
+    def step(model):
+        model.last = model.config
+        model.seen = True
+        model.sub = Counter()
+        model.sub.config = model.config
+
+    def make():
+        model = Affine(*weights())
+        model.config = Config(5)
+        return model
+
+    models = [make() for _ in range(3)]
+    configs = [model.config for model in models]
+    for model in models:
+        how(lambda m: step(m))(model)
+    for model, config in zip(models, configs, strict=True):
+        assert model.config is config
+        assert model.last is config
+        assert model.sub.config is config
+
+
+@both_ways
+def test_a_list_or_dict_passed_as_an_argument_is_a_copy_inside(how):
+    batch = {"x": jnp.ones(2), "y": jnp.zeros(2)}
+    layers = [Counter(), Counter()]
+
+    def program(batch, layers):
+        y = batch.pop("y")
+        layers.pop().add(1.0)
+        return y
+
+    how(lambda b, c: lift.jit(program)(b, c))(batch, layers)
+    assert sorted(batch) == ["x", "y"]
+    assert len(layers) == 2
+    assert float(layers[1].count.value) == 1.0
+
+
+@both_ways
+@pytest.mark.parametrize("static", [jnp.tanh, "text", Config(7)], ids=["function", "string", "config"])
+def test_a_scan_carries_a_module_that_holds_a_static_value(how, static):
+    class Recurrent(eqx.Module):
+        weight: jax.Array
+        extra: object
+
+        def __call__(self, x):
+            return x * self.weight
+
+    own = Counter(2.0)
+    own.extra = static
+    tree = Recurrent(jnp.asarray(2.0), static)
+    _, ys = how(lambda m: lift.scan(lambda c, x: (c, c(x)), m, jnp.arange(3.0)))(tree)
+    np.testing.assert_array_equal(ys, [0, 2, 4])
+    _, ys = how(lambda m: lift.scan(lambda c, x: (c, c.add(x)), m, jnp.arange(3.0)))(own)
+    np.testing.assert_array_equal(ys, [2, 3, 5])
+    plain, ys = how(lambda m: lift.scan(lambda c, x: (c, c["w"] * x), m, jnp.arange(3.0)))(
+        {"w": jnp.asarray(2.0), "extra": static}
+    )
+    np.testing.assert_array_equal(ys, [0, 2, 4])
+    assert plain["extra"] is static
