@@ -7,7 +7,7 @@ running statistics, `lift.Rngs` for random streams. A layer that needs no librar
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ import jax.numpy as jnp
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
@@ -27,6 +26,7 @@ __all__ = [
     "BLUE",
     "GREY",
     "OUT",
+    "PALE",
     "RED",
     "BatchNorm",
     "Conv",
@@ -35,6 +35,8 @@ __all__ = [
     "Dropout",
     "batches",
     "digits",
+    "gallery",
+    "label",
     "panels",
     "save",
 ]
@@ -42,7 +44,7 @@ __all__ = [
 #: Where plots go, unless told otherwise.
 OUT = Path(__file__).parent / "out"
 
-BLUE, RED, GREY = "#2f6db3", "#c8553d", "#8a8f98"
+BLUE, RED, GREY, PALE = "#2f6db3", "#c8553d", "#7d828a", "#c5d5ea"
 
 
 class Dense(lift.Module):
@@ -119,36 +121,49 @@ class Data:
     test_labels: np.ndarray
 
 
-def digits(test: int, seed: int = 0) -> Data:
-    """scikit-learn's bundled digits (1797 of them), split so that every part has the same share of each digit.
+def digits(train: int, seed: int = 0) -> Data:
+    """scikit-learn's bundled digits (1797 of them), split so that both parts have the same share of each digit.
 
     Args:
-      test: how many are kept for the test.
+      train: how many to train on; the others are the test.
       seed: of the split.
 
     Returns:
       The two parts.
     """
     images, labels = load_digits(return_X_y=True)
-    images = (images / 16).astype(np.float32).reshape(-1, 8, 8)
-    parts = train_test_split(images, labels.astype(np.int32), test_size=test, stratify=labels, random_state=seed)
+    images, labels = (images / 16).astype(np.float32).reshape(-1, 8, 8), labels.astype(np.int32)
+    parts = train_test_split(images, labels, train_size=train, stratify=labels, random_state=seed)
     return Data(train_images=parts[0], test_images=parts[1], train_labels=parts[2], test_labels=parts[3])
 
 
-def batches(size: int, batch: int, epochs: int, seed: int) -> Iterator[np.ndarray]:
-    """Indices `[batch]` into `size` examples, in a new order for each epoch; what is left over comes in none."""
-    rng = np.random.default_rng(seed)
-    for _ in range(epochs):
-        yield from rng.permutation(size)[: size - size % batch].reshape(-1, batch)
+def batches(size: int, batch: int, seed: int) -> np.ndarray:
+    """Indices `[n, batch]` of one epoch over `size` examples, in a new order; what is left over is in no batch."""
+    return np.random.default_rng(seed).permutation(size)[: size - size % batch].reshape(-1, batch)
 
 
 def panels(*widths: float, height: float = 3.6) -> tuple[Figure, list[Axes]]:
     """A figure of plots side by side, with the given widths in inches."""
-    style = {"axes.spines.top": False, "axes.spines.right": False, "axes.titlelocation": "left", "font.size": 10}
-    with mpl.rc_context(style):
-        figure = Figure(figsize=(sum(widths), height), dpi=150, layout="constrained")
-        axes = figure.subplots(1, len(widths), width_ratios=widths, squeeze=False)[0]
-    return figure, list(axes)
+    figure = Figure(figsize=(sum(widths), height), dpi=150, layout="constrained")
+    with mpl.rc_context({"axes.spines.top": False, "axes.spines.right": False}):
+        return figure, list(figure.subplots(1, len(widths), width_ratios=widths, squeeze=False)[0])
+
+
+def label(axes: Axes, title: str, x: str = "", y: str = "") -> None:
+    """Writes the title, flush left, and what the axes are."""
+    axes.set_title(title, loc="left", fontsize=11)
+    axes.set(xlabel=x, ylabel=y)
+
+
+def gallery(axes: Axes, images: np.ndarray, captions: Sequence[str], rows: int = 3, columns: int = 3) -> None:
+    """Shows small images `[n, height, width]`, the first rows * columns of them, each with its caption below."""
+    axes.set_axis_off()
+    for number, (image, caption) in enumerate(zip(images[: rows * columns], captions, strict=False)):
+        row, column = divmod(number, columns)
+        cell = axes.inset_axes((column / columns, 1 - (row + 0.9) / rows, 0.85 / columns, 0.8 / rows))
+        cell.imshow(image, cmap="gray_r", vmin=0, vmax=1)
+        cell.set_axis_off()
+        cell.text(0.5, -0.05, caption, transform=cell.transAxes, ha="center", va="top", fontsize=8)
 
 
 def save(figure: Figure, path: Path) -> None:

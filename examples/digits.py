@@ -18,10 +18,10 @@ from typing import Any
 import common
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 from common import BatchNorm, Conv, Dense, Dropout
+from matplotlib.figure import Figure
 from tqdm import tqdm
 
 import liftcore as lift
@@ -123,9 +123,9 @@ class Equinox(eqx.Module):
 
     def __call__(self, images: jax.Array, *, training: bool) -> tuple[jax.Array, Equinox]:
         network = eqx.nn.inference_mode(self.network, value=not training)
-        key, *keys = jax.random.split(self.key, 1 + len(images))
+        key, dropout = jax.random.split(self.key)
         each = lift.vmap(network, in_axes=(0, None, 0), out_axes=(0, None), axis_name="batch")
-        logits, state = each(images, self.state, jnp.stack(keys))
+        logits, state = each(images, self.state, jax.random.split(dropout, len(images)))
         return logits, Equinox(self.network, state, key)
 
 
@@ -136,6 +136,25 @@ FAMILIES: dict[str, Callable[[int], Any]] = {
 
 
 # ---- the program
+
+
+def plot(
+    family: str, losses: np.ndarray, accuracies: Sequence[float], data: common.Data, guesses: np.ndarray
+) -> Figure:
+    """The loss of each step, the accuracy after each epoch, and test images that were read wrongly."""
+    figure, (loss, accuracy, wrong) = common.panels(4.2, 4.2, 3.4)
+    epochs = np.arange(1, len(accuracies) + 1)
+    loss.semilogy(np.arange(1, len(losses) + 1) * len(epochs) / len(losses), losses, color=common.PALE, linewidth=0.8)
+    loss.semilogy(epochs - 0.5, losses.reshape(len(epochs), -1).mean(axis=1), color=common.BLUE)
+    common.label(loss, f"{family}: loss, and its mean over an epoch", "epoch", "cross-entropy")
+    accuracy.plot(epochs, 100 * np.asarray(accuracies), color=common.BLUE)
+    accuracy.axhline(97, color=common.GREY, linestyle=":", linewidth=1)
+    common.label(accuracy, f"Test accuracy: {accuracies[-1]:.2%}", "epoch", "% (dotted: 97)")
+    missed = np.flatnonzero(guesses != data.test_labels)
+    common.label(wrong, f"Read wrongly: {len(missed)} of {len(guesses)}")
+    captions = [f"{data.test_labels[i]}, read as {guesses[i]}" for i in missed]
+    common.gallery(wrong, data.test_images[missed], captions)
+    return figure
 
 
 def main(argv: Sequence[str] | None = None) -> float:
@@ -156,7 +175,7 @@ def main(argv: Sequence[str] | None = None) -> float:
     parser.add_argument("--out", type=Path, default=common.OUT / "digits.png", help="where the plot goes")
     options = parser.parse_args(argv)
 
-    data = common.digits(test=360)
+    data = common.digits(train=1437)
     steps = len(data.train_images) // options.batch
     optimizer = optax.adam(optax.cosine_decay_schedule(options.rate, options.epochs * steps))
     model = FAMILIES[options.family](options.seed)
@@ -179,3 +198,7 @@ def main(argv: Sequence[str] | None = None) -> float:
     print(f"test:     {accuracies[-1]:.2%} of {len(guesses)} images, {(guesses != data.test_labels).sum()} wrong")
     common.save(plot(options.family, np.asarray(losses), accuracies, data, guesses), options.out)
     return accuracies[-1]
+
+
+if __name__ == "__main__":
+    main()

@@ -10,7 +10,8 @@ The layers, from the lowest up; each module imports only what stands before it h
     captures, functions            references that a function closes over; the function around other objects
     contents, statics              what a value is made of; static values compared by value
     filters, buckets, axes         which leaves; the lists in which JAX sees them; what an axis does to them
-    prefixes, structure, aliasing  spellings, site by site; how an object graph is rebuilt; what is shared in it
+    prefixes, structure, walk      spellings, site by site; how an object graph is rebuilt, and taken apart
+    aliasing                       every leaf gets its spec; what is shared gets one
     functional                     split, merge, state, update, clone, stack, unstack
     binding, departure, engine     arguments to parameters; what a call changed; one lifted call
 

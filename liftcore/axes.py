@@ -134,7 +134,9 @@ def moved(spelling: Any, site: Site | None) -> Spec:
     """The meaning of an int, None or Carry in a loop over an axis (scan)."""
     if site is not None and site.side == "in" and not is_axis(spelling) and isinstance(site.value, jax.Ref):
         # JAX takes no Ref as a carry; the body closes over it, and what is written there stays.
-        return Spec("closed", "closed", readonly="Another value in the place of a jax.Ref would be lost; write into it.")
+        return Spec(
+            "closed", "closed", readonly="Another value in the place of a jax.Ref would be lost; write into it."
+        )
     if spelling is Carry:
         return Spec("carry", "carry", carried=True)
     if spelling is None or spelling is SHARED:

@@ -19,8 +19,9 @@ from liftcore.aliasing import Assigned, Assignment
 from liftcore.buckets import Bucket, Layout
 from liftcore.errors import CaptureError, CarryError, FilterError, StructureError, WriteError
 from liftcore.paths import text
-from liftcore.protocol import EMPTY, Arguments, Call, LiftSpec, Reference, Site, Spec
-from liftcore.structure import Found, Part, Place, Walk, assemble, fill, make_empty, object_kind
+from liftcore.protocol import EMPTY, Arguments, Call, LiftSpec, Node, Reference, Site, Spec
+from liftcore.structure import Found, Part, Place, assemble, fill, make_empty, object_kind
+from liftcore.walk import Walk
 
 __all__ = ["Arrival", "Departure", "depart", "merge"]
 
@@ -99,12 +100,14 @@ class Departure:
       made: recipes of new objects, numbered after the input's.
       replaced: recipe of each argument that a returned value replaces.
       result: recipe of the output.
+      numbers: attributes that are static numbers and changed, as text.
     """
 
     changed: Mapping[int, _Recipe]
     made: tuple[_Recipe, ...]
     replaced: Mapping[str, _Recipe]
     result: _Recipe
+    numbers: tuple[str, ...]
 
 
 class _Outputs:
@@ -271,6 +274,7 @@ class _Departing:
         self.values = {id(value): number for number, value in enumerate(values)}
         self.outputs = _Outputs(arrival, leaves)
         self.root_starts, self.object_starts = arrival.starts()
+        self.numbers: list[str] = []
 
     def run(self, replaced: Mapping[str, Any], out: Any) -> tuple[tuple[Bucket, ...], Departure]:
         """See `depart`."""
@@ -302,7 +306,7 @@ class _Departing:
             self._recipe(found[number], assignment.assigned[number].place, assignment.assigned[number].specs)
             for number in range(count, len(found))
         )
-        return self.outputs.buckets(), Departure(changed, made, renewed, final)
+        return self.outputs.buckets(), Departure(changed, made, renewed, final, tuple(self.numbers))
 
     def _changed(self, assignment: Assignment, objects: Sequence[Any], found: Sequence[Found]) -> dict[int, _Recipe]:
         changed: dict[int, _Recipe] = {}
@@ -326,6 +330,7 @@ class _Departing:
             if restructured:
                 self._check_restructured(assignment, number, objects[number], before, now)
                 assignment.hang(given.place, objects[number], given.prefix, now)
+                self._note_numbers(given.place, objects[number], before, now.part)
             sources: list[_Out | _Kept] = []
             for leaf, key, owners, fresh in zip(
                 now.leaves, now.part.region.leaf_keys, now.leaf_owners, rewritten, strict=True
@@ -379,6 +384,16 @@ class _Departing:
             why="A captured reference may be read, not written: nothing carries the new value out.",
             ways=[f"Pass the object that holds it as an argument: {self.arrival.call.transform}(f)(obj, ...)."],
         )
+
+    def _note_numbers(self, place: Place, obj: Any, before: Part, now: Part) -> None:
+        kind = object_kind(obj)
+        if isinstance(kind, Node):
+            olds, news, items = before.named_ops(), now.named_ops(), kind.items(obj)
+            self.numbers += [
+                text(place.root, (*place.path, key))
+                for key, op in news.items()
+                if op != olds.get(key, op) and type(items.get(key)) in (int, float)
+            ]
 
     def _check_own(self, obj: Any, place: Place) -> None:
         """Refuses a captured cell among what leaves, where the family's cells tell in which call they were made."""

@@ -12,6 +12,7 @@ import dataclasses
 import functools
 import re
 import threading
+import warnings
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, cast
@@ -25,12 +26,20 @@ from liftcore.binding import CAPTURED, Bound, Target
 from liftcore.buckets import Bucket, Layout, Opaque
 from liftcore.captures import Frame, entered
 from liftcore.departure import Arrival, Departure, depart, merge
-from liftcore.errors import CaptureError, LiftError, StructureError, TransformTypeError, TransformValueError
+from liftcore.errors import (
+    CaptureError,
+    LiftError,
+    LiftWarning,
+    StructureError,
+    TransformTypeError,
+    TransformValueError,
+)
 from liftcore.families import kind_of
 from liftcore.functions import Wrapper
 from liftcore.paths import Path, text
 from liftcore.protocol import STATIC, Arguments, Call, LiftSpec, Program, Reference, Spec
-from liftcore.structure import Forest, Static, Walk, assemble, fill, make_empty
+from liftcore.structure import Forest, assemble, fill, make_empty
+from liftcore.walk import Static, Walk
 
 __all__ = ["Lifted", "Prepared", "lift"]
 
@@ -44,21 +53,39 @@ class _Cache:
     Attributes:
       programs: by everything that a program depends on.
       reported: captured cells that the function was seen to read, by id, held weakly.
+      recounted: how often a static number changed in a call that had to be traced, by attribute.
     """
 
     programs: dict[Hashable, _Built] = dataclasses.field(default_factory=dict)
     reported: dict[int, Callable[[], Any]] = dataclasses.field(default_factory=dict)
+    recounted: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def cells(self) -> tuple[Any, ...]:
         """The captured cells that are still alive."""
         cells = [reference() for reference in list(self.reported.values())]
         return tuple(cell for cell in cells if cell is not None)
 
+    def recount(self, call: Call, numbers: Sequence[str]) -> None:
+        """Warns of a static number that changes again and again, since each value is a program of its own."""
+        for number in numbers:
+            self.recounted[number] = self.recounted.get(number, 0) + 1
+            if self.recounted[number] == _OFTEN:
+                warnings.warn(
+                    f"{call}: {number} is a Python number that changed in {_OFTEN} calls, and each time the function "
+                    "was traced and compiled anew: a number in an object is a static value.\n"
+                    f"Way out: Make it an array, or put it into a lift.Variable: {number} = lift.Variable(0).",
+                    LiftWarning,
+                    stacklevel=4,
+                )
+
     def report(self, cells: Mapping[int, Any]) -> None:
         """Notes captured cells, so that the next try has them as hidden inputs."""
         for number, cell in cells.items():
             self.reported[number] = weakref.ref(cell)
 
+
+# So many calls that change a static number are no accident.
+_OFTEN = 4
 
 _lock = threading.RLock()
 _caches: weakref.WeakKeyDictionary[Any, _Cache] = weakref.WeakKeyDictionary()
@@ -196,6 +223,7 @@ class Prepared:
       values: all static values, by number.
       cells: captured cells that are hidden inputs.
       key: what the program is kept under.
+      fresh: whether the program was made for this call.
       raised: the exception of the user's function, if it raised.
       missed: whether a captured cell was read that is not a hidden input yet.
     """
@@ -207,6 +235,7 @@ class Prepared:
     values: list[Any]
     cells: tuple[Any, ...]
     key: Hashable
+    fresh: bool
     raised: BaseException | None = None
     missed: bool = False
 
@@ -250,6 +279,11 @@ class _Done:
     _prepared: Prepared
     _buckets: Sequence[Bucket]
     _departure: Departure
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """Static numbers that changed."""
+        return self._departure.numbers
 
     def merge(self, write: bool = True) -> tuple[Mapping[str, Any], Any]:
         prepared, forest = self._prepared, self._prepared.forest
@@ -340,7 +374,10 @@ class Lifted(Wrapper):
 
     def finish(self, prepared: Prepared, outs: Any) -> Any:
         """Merges what the program returned."""
-        return self._spec.finish(prepared.done(outs))
+        done = prepared.done(outs)
+        if prepared.fresh and done.numbers:
+            self._cache.recount(prepared.built.arrival.call, done.numbers)
+        return self._spec.finish(done)
 
     def __get__(self, obj: Any, cls: type | None = None) -> Any:
         """In a class body: self is an ordinary first parameter."""
@@ -412,12 +449,13 @@ class Lifted(Wrapper):
             tuple(map(id, cells)),
         )
         built = self._cache.programs.get(key)
+        fresh = built is None
         if built is None:
             with _lock:
                 built = self._cache.programs.get(key)
                 if built is None:
                     built = self._cache.programs[key] = self._build(call, bound, forest, prefix)
-        return Prepared(built, bound, forest, leaves, forest.values(), cells, key)
+        return Prepared(built, bound, forest, leaves, forest.values(), cells, key, fresh)
 
     def _build(self, call: Call, bound: Bound, forest: Forest, prefix: Mapping[str, Any]) -> _Built:
         spec = self._spec

@@ -15,7 +15,8 @@ from liftcore.errors import FilterError, PathError
 from liftcore.families import family_of
 from liftcore.paths import Path, from_keys, text
 from liftcore.protocol import Call, Filter, Reference, Site, Spec
-from liftcore.structure import Forest, Found, Part, Walk, assemble, fill, gradient_values, make_empty, object_kind
+from liftcore.structure import Forest, Found, Part, assemble, fill, gradient_values, make_empty, object_kind
+from liftcore.walk import Walk
 
 __all__ = ["State", "Structure", "clone", "merge", "pack", "split", "stack", "state", "unpack", "unstack", "update"]
 

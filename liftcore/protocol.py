@@ -381,27 +381,75 @@ class LiftSpec:
     params: Mapping[str, Any] = dataclasses.field(default_factory=lambda: EMPTY)
 
 
+def _as_it_is(result: Any, arrays: Callable[[Any], Mapping[str, Any]]) -> Any:
+    return result
+
+
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A transform's example, from which the conformance matrix is made.
+    """An example from which the conformance matrix is made: a lifted transform, and plain JAX beside it.
+
+    The matrix runs it on the model of every `FamilyCase`, eagerly, compiled and differentiated. A case has the name of
+    its transform; a lift type of a stranger brings a case of its own name.
 
     Attributes:
-      lift: `lift(f) -> lifted` for the example below.
-      plain: the plain JAX function on the same arrays: `plain(f) -> transformed`, with the arrays in the model's place.
-      stacked: whether the model's arrays get a new leading axis before the call.
-      lift_types: names of the lift types that the transform takes.
+      lift: `lift(f, prefix) -> lifted`, where `f(model, x) -> (y, model)` and `lifted(model, x) -> (result, model)`;
+        x and y are [2, 3]. Where the transform cannot return the model, None stands for it.
+      plain: `plain(f, picked) -> transformed`, the same in plain JAX, with {"kernel": [3, 3], "bias": [3]} for the
+        model. Names in `picked` are those of the arrays that the prefix picks, such as the mapped ones; f writes no
+        other.
+      prefix: what `lift` gets for the model; picks all of its arrays.
+      stacked: whether picked arrays get a new leading axis before the call.
+      lift_types: what `lift` gets instead, for each lift type that the transform takes: `lift_types[name](cls)` picks
+        the kernel only, by its rank: it is the one array with more axes than one, inside as outside.
+      read: `read(result, arrays) -> result` as plain JAX returns it; `arrays(container)` takes a container of gradients
+        or tangents apart, into the arrays that it has, by name.
+
+    Example:
+      >>> import jax, liftcore as lift
+      >>> def plain(f, picked):
+      ...     axes = {name: 0 if name in picked else None for name in ("kernel", "bias")}
+      ...     return jax.vmap(f, in_axes=(axes, None), out_axes=(0, axes))
+      >>> case = Case(
+      ...     lift=lambda f, prefix: lift.vmap(f, in_axes=(prefix, None), out_axes=(0, prefix)),
+      ...     plain=plain,
+      ...     prefix=0,
+      ...     stacked=True,
+      ...     lift_types={"StateAxes": lambda cls: cls({lambda leaf: leaf.ndim > 1: 0, ...: None})},
+      ... )
     """
 
-    lift: Callable[..., Any]
-    plain: Callable[..., Any]
+    lift: Callable[[Callable[..., Any], Any], Callable[..., Any]]
+    plain: Callable[[Callable[..., Any], tuple[str, ...]], Callable[..., Any]]
+    prefix: Any = None
     stacked: bool = False
-    lift_types: tuple[str, ...] = ()
+    lift_types: Mapping[str, Callable[[Any], Any]] = dataclasses.field(default_factory=lambda: EMPTY)
+    read: Callable[[Any, Callable[[Any], Mapping[str, Any]]], Any] = _as_it_is
 
 
 @dataclasses.dataclass(frozen=True)
 class FamilyCase:
-    """A family's example: `make(arrays) -> model` of {"kernel": [3, 3], "bias": [3]}, and `apply(model, x) -> y`."""
+    """A family's example model, in which every `Case` is tried.
+
+    Attributes:
+      make: `make(arrays) -> model` around {"kernel": [3, 3], "bias": [3]}. Both are parameters (the tag "param"). Put
+        into it whatever else the family's models have: static values, functions, sharing.
+      apply: `apply(model, x) -> y`, both [2, 3]; depends on both arrays, smoothly, and writes nothing.
+      arrays: `arrays(model) -> arrays`, as they stand in it.
+      write: `write(model, arrays) -> model` with these arrays: the same one, updated, if it has identity; a new one if
+        it is a tree.
+
+    Example:
+      >>> FamilyCase(
+      ...     make=dict,
+      ...     apply=lambda model, x: jnp.tanh(x @ model["kernel"] + model["bias"]),
+      ...     arrays=dict,
+      ...     write=lambda model, arrays: {**model, **arrays},
+      ... ).arrays({"kernel": 1, "bias": 2})
+      {'kernel': 1, 'bias': 2}
+    """
 
     make: Callable[[Mapping[str, Any]], Any]
     apply: Callable[[Any, Any], Any]
     arrays: Callable[[Any], Mapping[str, Any]]
+    write: Callable[[Any, Mapping[str, Any]], Any]

@@ -85,7 +85,7 @@ def _round(contenders: Sequence[Contender]) -> tuple[float, ...]:
     try:
         for run in ready:
             start = time.perf_counter()
-            jax.block_until_ready(run())
+            jax.block_until_ready(run())  # type: ignore[no-untyped-call]
             times.append(time.perf_counter() - start)
     finally:
         gc.enable()

@@ -43,7 +43,9 @@ class Table:
             for pairs in (list(zip(cells, widths, strict=True)) for cells in (self.header, *self.rows))
         ]
         if markdown:
-            rule = "|".join(":" + "-" * (width + 1) if index == 0 else "-" * (width + 1) + ":" for index, width in enumerate(widths))
+            rule = "|".join(
+                ":" + "-" * (width + 1) if index == 0 else "-" * (width + 1) + ":" for index, width in enumerate(widths)
+            )
             table = [f"| {' | '.join(cells)} |" for cells in lines]
             return "\n".join([f"### {self.title}", "", table[0], f"|{rule}|", *table[1:], "", self.note])
         table = ["  ".join(cells).rstrip() for cells in lines]

@@ -23,6 +23,7 @@ import pytest
 
 from liftcore import registry
 from liftcore.errors import LiftError
+from liftcore.protocol import Family, Node
 from liftcore.statics import find_array, key
 
 
@@ -40,6 +41,9 @@ class Place(typing.NamedTuple):
 class Config:
     width: typing.Any
     note: str = dataclasses.field(default="", compare=False)
+
+    def area(self):
+        return self.width**2
 
 
 @dataclasses.dataclass
@@ -304,6 +308,14 @@ def test_endless_values_compare_by_identity():
         deep = deep.pop()
 
 
+def test_deep_values_compare_by_identity():
+    def nest(depth):
+        return functools.reduce(lambda inner, _: [inner], range(depth), [])
+
+    assert key(nest(40)) == key(nest(40))
+    assert key(nest(70)) != key(nest(70))
+
+
 def test_a_full_stack_means_identity_at_worst():
     nested = ([[[[[[]]]]]],)
 
@@ -348,6 +360,19 @@ def test_defaults_and_attributes_count():
     made = [make(), make(2), make(True), make(keyword=2), make(keyword=1.0), make(attribute=1), make(attribute=2)]
     assert len(set(map(key, made))) == len(made)
     assert key(make(2, 3, 4)) == key(make(2, 3, 4))
+
+
+def test_the_same_values_in_other_places_are_different():
+    def make():
+        def inner(x, y, *, z):
+            return x + y + z
+
+        return inner
+
+    default, keyword = make(), make()
+    default.__defaults__ = (1,)
+    keyword.__kwdefaults__ = {"z": 1}
+    assert key(default) != key(keyword)
 
 
 def test_partials_by_their_parts():
@@ -450,7 +475,7 @@ def test_builtins_are_found(monkeypatch):
 
 def test_functions_of_two_namespaces_differ():
     source = "act = lambda x: x * scale"
-    one, two = {"scale": 1}, {"scale": 1}
+    one, two = ({"scale": 1, "__name__": __name__} for _ in range(2))
     exec(source, one)
     exec(source, two)
     assert one["act"].__code__ == two["act"].__code__
@@ -482,6 +507,7 @@ class Unequal:
         Layer(jnp.ones(2)),
         Unequal(),
         Thing().method,
+        Config(1).area,
         [].append,
         [1].__len__,
         weakref.ref(Thing),
@@ -491,7 +517,7 @@ class Unequal:
         {"a": (1, Point(1, Unequal()))},
         functools.partial(len, Unequal()),
     ],
-    ids=repr,
+    ids=lambda value: type(value).__name__,
 )
 def test_anything_unsafe_in_reach_makes_the_function_compare_by_identity(reached):
     made = [scaled(reached), scaled(1, shift=reached)]
@@ -502,6 +528,7 @@ def test_anything_unsafe_in_reach_makes_the_function_compare_by_identity(reached
 
 def test_classes_and_plain_sentinels_in_reach_are_safe():
     assert key(scaled(Layer)) == key(scaled(Layer)) != key(scaled(Thing))
+    assert key(scaled(jax.devices()[0])) == key(scaled(jax.devices()[0]))
     sentinel = object()
     assert key(scaled(sentinel)) == key(scaled(sentinel)) != key(scaled(object()))
 
@@ -580,7 +607,7 @@ def test_wrapped_functions():
 def test_bound_methods_by_function_and_object():
     thing = Thing()
     assert key(thing.method) == key(thing.method) != key(Thing().method)
-    assert key(Config(1).__hash__) == key(Config(1).__hash__) != key(Config(2).__hash__)
+    assert key(Config(1).area) == key(Config(1).area) != key(Config(2).area)
 
 
 def test_jitted_and_cached_functions_by_identity():
@@ -652,10 +679,14 @@ class Elementwise(Raises):
     def __eq__(self, other):
         return np.ones(2, bool)
 
+    __hash__ = Raises.__hash__
+
 
 class Truthy(Raises):
     def __eq__(self, other):
         return 1
+
+    __hash__ = Raises.__hash__
 
 
 class DefaultHash:
@@ -690,13 +721,35 @@ class OddList(list, metaclass=OddMeta):
     pass
 
 
+class OwnList(list):
+    def __eq__(self, other):
+        return True
+
+    __hash__ = None
+
+
 @dataclasses.dataclass
 class Unset:
     width: int = dataclasses.field(init=False)
 
 
 @pytest.mark.parametrize(
-    "cls", [Raises, Unhashable, HashRaises, Elementwise, Truthy, DefaultHash, Liar, Odd, OddList, Unset, Thing, object]
+    "cls",
+    [
+        Raises,
+        Unhashable,
+        HashRaises,
+        Elementwise,
+        Truthy,
+        DefaultHash,
+        Liar,
+        Odd,
+        OddList,
+        OwnList,
+        Unset,
+        Thing,
+        object,
+    ],
 )
 def test_odd_objects_compare_by_identity(cls):
     one, two = cls(), cls()
@@ -705,6 +758,12 @@ def test_odd_objects_compare_by_identity(cls):
         assert hash(key(wrap(one))) == hash(key(wrap(one)))
         assert key(wrap(one)) != key(wrap(two))
     assert key(scaled(one)) != key(scaled(two))
+
+
+@pytest.mark.parametrize("cls", [Unhashable, HashRaises, DefaultHash, Odd, OwnList])
+def test_odd_objects_in_reach_make_a_function_compare_by_identity(cls):
+    value = cls()
+    assert key(scaled(value)) != key(scaled(value))
 
 
 def test_odd_classes_compare_by_identity():
@@ -805,6 +864,22 @@ def test_two_threads_agree():
     assert [found[name] for name in range(4)] == [expected] * 4
 
 
+def test_objects_of_a_family_are_never_compared():
+    class Model:
+        def __eq__(self, other):
+            return True
+
+        def __hash__(self):
+            return 0
+
+    Model.__module__ = "liftcore_foreign.models"
+    node = Node(items=vars, make=object.__new__, fill=setattr)
+    with registry.families.temporary("liftcore_foreign", Family("liftcore_foreign", lambda cls: node)):
+        assert key(Model()) != key(Model())
+        model = Model()
+        assert key(scaled(model)) != key(scaled(model))
+
+
 def test_a_plugin_that_does_not_load_fails_loudly():
     class Foreign:
         pass
@@ -847,7 +922,7 @@ array = jnp.ones(2)
         (Layer(array).__call__, ("__self__", "weight")),
         ({Plain(array)}, ("element", "width")),
     ],
-    ids=repr,
+    ids=lambda value: type(value).__name__,
 )
 def test_arrays_are_found(value, path):
     assert find_array(value) == path

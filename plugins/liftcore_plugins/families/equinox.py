@@ -81,5 +81,9 @@ def _arrays(model: _Affine) -> Mapping[str, Any]:
     return {"kernel": model.kernel, "bias": model.bias}
 
 
+def _write(model: _Affine, arrays: Mapping[str, Any]) -> _Affine:
+    return dataclasses.replace(model, **arrays)
+
+
 family = Family(name="equinox", kind=_kind)
-case = FamilyCase(make=_make, apply=_apply, arrays=_arrays)
+case = FamilyCase(make=_make, apply=_apply, arrays=_arrays, write=_write)

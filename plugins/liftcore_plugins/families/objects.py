@@ -56,5 +56,10 @@ def _arrays(model: _Affine) -> Mapping[str, Any]:
     return {"kernel": model.kernel.value, "bias": model.bias.value}
 
 
+def _write(model: _Affine, arrays: Mapping[str, Any]) -> _Affine:
+    model.kernel.value, model.bias.value = arrays["kernel"], arrays["bias"]
+    return model
+
+
 family = Family(name="liftcore_plugins", kind=_kind, tags=_tags, pack=_pack, unpack=_unpack)
-case = FamilyCase(make=_make, apply=_apply, arrays=_arrays)
+case = FamilyCase(make=_make, apply=_apply, arrays=_arrays, write=_write)

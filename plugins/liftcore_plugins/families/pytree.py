@@ -25,5 +25,9 @@ def _apply(model: Mapping[str, Any], x: Any) -> jax.Array:
     return jnp.tanh(x @ model["kernel"] + model["bias"])
 
 
+def _write(model: Mapping[str, Any], arrays: Mapping[str, Any]) -> dict[str, Any]:
+    return {**model, **arrays}
+
+
 family = Family(name="pytree", kind=_registered)
-case = FamilyCase(make=_make, apply=_apply, arrays=_make)
+case = FamilyCase(make=_make, apply=_apply, arrays=_make, write=_write)

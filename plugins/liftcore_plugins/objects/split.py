@@ -14,7 +14,7 @@ from liftcore.errors import FilterError
 from liftcore.filters import Compiled, compile_filter
 from liftcore.filters import text as filter_text
 from liftcore.protocol import Call, Filter, Site
-from liftcore.structure import Walk
+from liftcore.walk import Walk
 from liftcore_plugins.objects.rngs import RngStream
 from liftcore_plugins.objects.variable import tags_of
 

@@ -17,7 +17,7 @@ from liftcore.engine import Lifted, lift
 from liftcore.errors import GradError
 from liftcore.options import decorator
 from liftcore.protocol import Arguments, Case, Done, LiftSpec, Program, Site, Spec
-from liftcore.structure import is_leaf
+from liftcore.walk import is_leaf
 
 __all__ = ["case", "grad", "value_and_grad", "value_and_grad_case"]
 
@@ -221,12 +221,46 @@ def value_and_grad(
 
 
 def _summed(f: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *args: f(*args).sum()
+    def loss(model: Any, x: Any) -> tuple[Any, Any]:
+        y, after = f(model, x)
+        return y.sum(), after
+
+    return loss
 
 
-case = Case(lift=lambda f: grad(_summed(f)), plain=lambda f: jax.grad(_summed(f)), lift_types=("DiffState",))
+def _reordered(f: Callable[..., Any]) -> Callable[..., Any]:
+    def transformed(model: Any, x: Any) -> tuple[Any, Any]:
+        (loss, after), gradients = f(model, x)
+        return (loss, gradients), after
+
+    return transformed
+
+
+def _plain(transform: Callable[..., Any], f: Callable[..., Any], picked: tuple[str, ...]) -> Callable[..., Any]:
+    def transformed(arrays: Mapping[str, Any], x: Any) -> Any:
+        rest = {name: array for name, array in arrays.items() if name not in picked}
+
+        def loss(some: Mapping[str, Any]) -> Any:
+            return _summed(f)({**rest, **some}, x)
+
+        return transform(loss, has_aux=True)({name: arrays[name] for name in picked})
+
+    return transformed
+
+
+_OF_KERNEL = {"DiffState": lambda cls: cls(0, lambda leaf: leaf.ndim > 1)}
+
+case = Case(
+    lift=lambda f, argnums: grad(_summed(f), argnums, has_aux=True),
+    plain=functools.partial(_plain, jax.grad),
+    prefix=0,
+    lift_types=_OF_KERNEL,
+    read=lambda gradients, arrays: arrays(gradients),
+)
 value_and_grad_case = Case(
-    lift=lambda f: value_and_grad(_summed(f)),
-    plain=lambda f: jax.value_and_grad(_summed(f)),
-    lift_types=("DiffState",),
+    lift=lambda f, argnums: _reordered(value_and_grad(_summed(f), argnums, has_aux=True)),
+    plain=lambda f, picked: _reordered(_plain(jax.value_and_grad, f, picked)),
+    prefix=0,
+    lift_types=_OF_KERNEL,
+    read=lambda result, arrays: (result[0], arrays(result[1])),
 )

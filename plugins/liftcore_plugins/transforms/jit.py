@@ -185,4 +185,4 @@ def _listed(one: Any) -> tuple[Any, ...]:
     return (one,) if isinstance(one, (int, str)) else tuple(one)
 
 
-case = Case(lift=jit, plain=jax.jit)
+case = Case(lift=lambda f, prefix: jit(f), plain=lambda f, picked: jax.jit(f))

@@ -203,9 +203,33 @@ def _without_carry(out_axes: Any) -> Any:
     return out_axes
 
 
+def _layers(f: Callable[..., Any], prefix: Any) -> Callable[..., Any]:
+    def layer(x: Any, model: Any) -> tuple[Any, Any]:
+        y, after = f(model, x)
+        # What is broadcast may not leave a step, so that a model that is broadcast in part is not returned.
+        return y, after if prefix == 0 else None
+
+    return lambda model, x: scan(layer, x, model, in_axes=(Carry, prefix))
+
+
+def _plain(f: Callable[..., Any], picked: tuple[str, ...]) -> Callable[..., Any]:
+    def transformed(arrays: Mapping[str, Any], x: Any) -> Any:
+        broadcast = {name: array for name, array in arrays.items() if name not in picked}
+
+        def layer(x: Any, scanned: Mapping[str, Any]) -> tuple[Any, Any]:
+            y, after = f({**broadcast, **scanned}, x)
+            return y, {name: after[name] for name in picked}
+
+        y, after = jax.lax.scan(layer, x, {name: arrays[name] for name in picked})
+        return y, {**broadcast, **after}
+
+    return transformed
+
+
 case = Case(
-    lift=lambda f: scan(f, in_axes=(0, None), out_axes=0),
-    plain=lambda f: lambda stacked, x: jax.lax.scan(lambda _, one: (None, f(one, x)), None, stacked)[1],
+    lift=_layers,
+    plain=_plain,
+    prefix=0,
     stacked=True,
-    lift_types=("StateAxes",),
+    lift_types={"StateAxes": lambda cls: cls({lambda leaf: leaf.ndim > 1: 0, ...: None})},
 )

@@ -116,9 +116,15 @@ def vmap(
     return lift(f, spec)
 
 
+def _plain(f: Callable[..., Any], picked: tuple[str, ...]) -> Callable[..., Any]:
+    axes = {name: 0 if name in picked else None for name in ("kernel", "bias")}
+    return jax.vmap(f, in_axes=(axes, None), out_axes=(0, axes))
+
+
 case = Case(
-    lift=lambda f: vmap(f, in_axes=(0, None)),
-    plain=lambda f: jax.vmap(f, in_axes=(0, None)),
+    lift=lambda f, prefix: vmap(f, in_axes=(prefix, None), out_axes=(0, prefix)),
+    plain=_plain,
+    prefix=0,
     stacked=True,
-    lift_types=("StateAxes",),
+    lift_types={"StateAxes": lambda cls: cls({lambda leaf: leaf.ndim > 1: 0, ...: None})},
 )

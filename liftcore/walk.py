@@ -1,0 +1,305 @@
+"""The walk that takes object forests apart into regions (`liftcore.structure`)."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+import types
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from liftcore import captures, functions, statics
+from liftcore.errors import StaticError
+from liftcore.families import kind_of
+from liftcore.paths import Path, plain_key, text
+from liftcore.protocol import Node, Reference
+from liftcore.structure import CONTAINERS, Forest, Found, Op, Part, Place, Region, object_kind
+
+__all__ = ["Static", "Walk", "is_leaf"]
+
+
+class _Mode(enum.Enum):
+    """Where the walk is: in ARGUMENT Python numbers are leaves, in OBJECT lists and dicts have identity."""
+
+    ARGUMENT = "argument"
+    OBJECT = "object"
+    TREE = "tree"
+    STATIC = "static"
+
+
+_NUMBERS = (bool, int, float, complex)
+_ATOMS = frozenset((str, bytes, type(None), bool, int, float, complex, type, types.BuiltinFunctionType))
+_TEXT_DTYPES = frozenset("OSUMm")
+
+
+_LEAF_TYPES = (jax.core.Tracer, jax.Array, jax.ShapeDtypeStruct, jax.Ref)
+
+
+def is_leaf(value: Any) -> bool:
+    """Whether a value is an array to JAX: arrays, NumPy arrays and scalars, keys, `ShapeDtypeStruct`, `jax.Ref`.
+
+    Example:
+      >>> is_leaf(np.ones(2)), is_leaf("text")
+      (True, False)
+    """
+    if isinstance(value, _LEAF_TYPES):
+        return True
+    return isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind not in _TEXT_DTYPES
+
+
+_LEAF = (Op.LEAF,)
+_OBJECT = (Op.OBJECT,)
+
+
+def _has_identity(value: Any, mode: _Mode) -> bool:
+    if type(value) in CONTAINERS:
+        return mode is _Mode.OBJECT
+    kind = kind_of(type(value))
+    return isinstance(kind, Reference) or (isinstance(kind, Node) and kind.identity)
+
+
+# Rebuilders of trees: each takes the list of children.
+
+
+def _rebuild_dict(keys: tuple[Any, ...], children: list[Any]) -> dict[Any, Any]:
+    return dict(zip(keys, children, strict=True))
+
+
+def _rebuild_node(kind: Node, cls: type, keys: tuple[Any, ...], children: list[Any]) -> Any:
+    new = kind.make(cls)
+    kind.fill(new, dict(zip(keys, children, strict=True)))
+    return new
+
+
+def _rebuild_method(children: list[Any]) -> Any:
+    function, owner = children
+    return types.MethodType(function, owner)
+
+
+def _rebuild_partial(children: list[Any]) -> Any:
+    function, arguments, keywords = children
+    return functools.partial(function, *arguments, **keywords)
+
+
+def _rebuild_function(fn: types.FunctionType, slots: tuple[Any, ...], children: list[Any]) -> Any:
+    return functions.rebuild(fn, dict(zip(slots, children, strict=True)))
+
+
+def _rebuild_pytree(treedef: Any, children: list[Any]) -> Any:
+    return treedef.unflatten(children)
+
+
+# An entry of the walk's stack: value, path below the top, mode, owners within the region, functions being searched.
+_Entry = tuple[Any, Path, _Mode, tuple[type, ...], frozenset[int]]
+_Tree = tuple[Hashable, Callable[[list[Any]], Any], list[_Entry]]
+
+
+def _sorted_like_jax(mapping: dict[Any, Any]) -> list[Any]:
+    # JAX sorts the keys of a dict, so that two orders are one structure.
+    try:
+        return sorted(mapping)
+    except TypeError:
+        return list(mapping)
+
+
+def _tree(entry: _Entry) -> _Tree | None:
+    """Takes one level of a tree apart: its key, how to rebuild it, its children; None for a value that is no tree."""
+    value, path, mode, owners, seen = entry
+    cls = type(value)
+
+    def children(pairs: Iterable[tuple[Any, Any]], mode: _Mode = mode) -> list[_Entry]:
+        return [(child, (*path, key), mode, owners, seen) for key, child in pairs]
+
+    if cls is tuple or cls is list:
+        return (cls, len(value)), cls, children(enumerate(value))
+    if cls is dict:
+        keys = tuple(_sorted_like_jax(value))
+        return (
+            (dict, tuple(statics.key(key) for key in keys)),
+            functools.partial(_rebuild_dict, keys),
+            children((key, value[key]) for key in keys),
+        )
+    kind = kind_of(cls)
+    if isinstance(kind, Node):
+        items, static = kind.items(value), kind.static(value)
+        keys, inside = tuple(items), (*owners, cls)
+        below = [
+            (child, (*path, key), _Mode.STATIC if key in static else _Mode.TREE, inside, seen)
+            for key, child in items.items()
+        ]
+        return (cls, keys), functools.partial(_rebuild_node, kind, cls, keys), below
+    if cls is types.MethodType and kind_of(type(value.__self__)) is not None:
+        pairs = [("__func__", value.__func__), ("__self__", value.__self__)]
+        return (cls,), _rebuild_method, children(pairs)
+    if cls is functools.partial:
+        pairs = [("func", value.func), ("args", value.args), ("keywords", value.keywords)]
+        return (cls,), _rebuild_partial, children(pairs, _Mode.TREE)
+    if cls is types.FunctionType:
+        found = functions.parts(value, seen)
+        if not found:
+            return None
+        seen |= {id(value)}
+        fn = functions.origin(value)
+        pairs = [(functions.label(fn, slot), child) for slot, child in found.items()]
+        key = (cls, statics.key(fn), tuple(found))
+        return key, functools.partial(_rebuild_function, fn, tuple(found)), children(pairs, _Mode.TREE)
+    if isinstance(value, functions.Wrapper):
+        if not functions.reaches(value, seen):
+            return None
+        names = [(getattr(function, "__name__", index), function) for index, function in enumerate(value.functions)]
+        return (cls, value.key()), value.around, children(names, _Mode.TREE)
+    if cls in _ATOMS or jax.tree_util.all_leaves((value,)):
+        return None
+    with_keys, treedef = jax.tree_util.tree_flatten_with_path(value, is_leaf=lambda other: other is not value)
+    _, auxiliary = treedef.node_data()  # type: ignore[attr-defined]
+    inner = _Mode.ARGUMENT if mode is _Mode.ARGUMENT else _Mode.TREE
+    return (
+        (cls, statics.key(auxiliary), len(with_keys)),
+        functools.partial(_rebuild_pytree, treedef),
+        children(((plain_key(keys[0]), child) for keys, child in with_keys), inner),
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Static:
+    """Wraps an argument that is a static value as a whole."""
+
+    value: Any
+
+
+class Walk:
+    """Takes object forests apart; numbers objects with identity in the order in which it meets them.
+
+    The order is argument by argument, breadth first: a shared object belongs to the place nearest to the top of the
+    first argument that leads to it.
+
+    Args:
+      objects: objects that have their numbers already, in order.
+      places: where those are.
+      leaving: whether values leave a trace, so that no new static value may hold a tracer.
+    """
+
+    def __init__(self, objects: Sequence[Any] = (), places: Sequence[Place] = (), *, leaving: bool = False) -> None:
+        self.objects = list(objects)
+        self.places = list(places)
+        self.numbers = {id(obj): number for number, obj in enumerate(self.objects)}
+        self._leaving = leaving
+
+    def forest(self, roots: Mapping[str, Any]) -> Forest:
+        """Takes arguments apart, and all objects below them."""
+        top: dict[str, Found] = {}
+        found: list[Found] = []
+        for name, value in roots.items():
+            top[name] = self.argument(name, value)
+            self.follow(found)
+        return Forest(top, self.objects, found, self.places)
+
+    def follow(self, found: list[Found]) -> None:
+        """Takes apart all objects that have a number and are not found yet, and those that they lead to."""
+        while len(found) < len(self.objects):
+            found.append(self.content(len(found)))
+
+    def argument(self, name: str, value: Any) -> Found:
+        """Takes one argument apart, down to the objects in it."""
+        mode = _Mode.STATIC if isinstance(value, Static) else _Mode.ARGUMENT
+        value = value.value if isinstance(value, Static) else value
+        return self._found(Place(name, ()), None, [(value, (), mode, (), frozenset())], ("argument",))
+
+    def content(self, number: int) -> Found:
+        """Takes one numbered object apart, down to the next objects."""
+        obj, place = self.objects[number], self.places[number]
+        cls = type(obj)
+        kind = object_kind(obj)
+        if isinstance(kind, Reference):
+            value = kind.read(obj) if kind.born is None else captures.read(obj, kind, kind.born(obj))
+            metadata = kind.metadata(obj)
+            header: Hashable = (cls,)
+            if metadata:
+                metadata = dict(metadata)
+                self._check_static(metadata, place, ("metadata",))
+                header = (cls, statics.key(metadata))
+            entries: list[_Entry] = [(value, (), _Mode.ARGUMENT, (), frozenset())]
+            return self._found(place, obj, entries, header, cls=cls, metadata=metadata)
+        assert kind is not None, "only objects with identity are numbered"
+        items = dict(kind.items(obj))
+        static = kind.static(obj)
+        keys = tuple(items)
+        entries = [
+            (child, (key,), _Mode.STATIC if key in static else _Mode.OBJECT, (), frozenset())
+            for key, child in items.items()
+        ]
+        header = (cls, tuple(map(statics.key, keys)) if cls is dict else len(keys) if cls is list else keys)
+        return self._found(place, obj, entries, header, cls=cls, keys=keys)
+
+    def _found(self, place: Place, obj: Any, entries: list[_Entry], header: Hashable, **top: Any) -> Found:
+        ops: list[Any] = []
+        values: list[Any] = []
+        leaves: list[Any] = []
+        leaf_keys: list[Path] = []
+        leaf_owners: list[tuple[type, ...]] = []
+        children: list[int] = []
+        child_keys: list[Path] = []
+        child_owners: list[tuple[type, ...]] = []
+        stack = entries[::-1]
+        while stack:
+            entry = stack.pop()
+            value, path, mode, owners, _ = entry
+            if mode is not _Mode.STATIC:
+                if is_leaf(value) or (mode is _Mode.ARGUMENT and type(value) in _NUMBERS):
+                    ops.append(_LEAF)
+                    leaves.append(value)
+                    leaf_keys.append(path)
+                    leaf_owners.append(owners)
+                    continue
+                if _has_identity(value, mode):
+                    ops.append(_OBJECT)
+                    inside = () if obj is None else (type(obj),)
+                    children.append(self._number(value, place, path, (*inside, *owners)))
+                    child_keys.append(path)
+                    child_owners.append(owners)
+                    continue
+                tree = _tree(entry)
+                if tree is not None:
+                    key, maker, below = tree
+                    ops.append((Op.TREE, key, len(below)))
+                    values.append(maker)
+                    stack.extend(reversed(below))
+                    continue
+            self._check_static(value, place, path)
+            ops.append((Op.KEPT if mode is _Mode.STATIC else Op.STATIC, statics.key(value)))
+            values.append(value)
+        region = Region(header, tuple(ops), tuple(children), tuple(leaf_keys), tuple(child_keys))
+        return Found(Part(region, tuple(values), **top), leaves, leaf_owners, child_owners)
+
+    def _number(self, obj: Any, place: Place, path: Path, owners: tuple[type, ...]) -> int:
+        number = self.numbers.get(id(obj))
+        if number is None:
+            number = self.numbers[id(obj)] = len(self.objects)
+            self.objects.append(obj)
+            self.places.append(Place(place.root, place.path + path, place.owners + owners))
+        return number
+
+    def _check_static(self, value: Any, place: Place, path: Path) -> None:
+        if type(value) in _ATOMS:
+            return
+        inner = statics.find_array(value)
+        if inner is None and self._leaving:
+            inner = statics.find_array(value, tracers_only=True)
+        if inner is not None:
+            raise StaticError(
+                "Taking an object apart",
+                where=text(place.root, place.path + path),
+                found=[
+                    f"a {type(value).__name__} that is a static value",
+                    f"an array in it, at {'.'.join(map(str, inner)) or 'its top'}",
+                ],
+                why="A static value is part of the compiled program: an array in it would be frozen there, or leak.",
+                ways=[
+                    "Keep the array in an attribute of its own, or in a Variable: module.array = value.",
+                    "Register the type as a pytree: jax.tree_util.register_dataclass.",
+                ],
+            )
