@@ -1,7 +1,7 @@
 """What the examples share: a few layers made of own objects, the data, and the look of the plots.
 
 A layer is an ordinary Python class. What changes stands in variables: `lift.Param` for weights, `lift.BatchStat` for
-running statistics, `lift.Rngs` for random streams. A layer that needs no library beyond these is ten lines long.
+running statistics; `lift.Rngs` has random streams, which change too.
 """
 
 from __future__ import annotations
@@ -48,31 +48,33 @@ BLUE, RED, GREY, PALE = "#2f6db3", "#c8553d", "#7d828a", "#c5d5ea"
 
 
 class Dense(lift.Module):
-    """`x @ kernel + bias`, from features `[..., inputs]` to `[..., outputs]`."""
+    """A dense layer."""
 
     def __init__(self, inputs: int, outputs: int, rngs: lift.Rngs) -> None:
-        self.kernel = lift.Param(jax.nn.initializers.he_normal()(rngs.params(), (inputs, outputs)))
+        self.kernel = lift.Param(jax.nn.initializers.he_uniform()(rngs.params(), (inputs, outputs)))
         self.bias = lift.Param(jnp.zeros(outputs))
 
     def __call__(self, x: jax.Array) -> Any:
+        """From features `[..., inputs]` to `[..., outputs]`."""
         return x @ self.kernel + self.bias
 
 
 class Conv(lift.Module):
-    """A 3 x 3 convolution from images `[batch, height, width, inputs]`, keeping their size or dividing it by `stride`."""
+    """A 3 x 3 convolution, which keeps the size of images or divides it by `stride`."""
 
     def __init__(self, inputs: int, outputs: int, rngs: lift.Rngs, stride: int = 1) -> None:
-        self.kernel = lift.Param(jax.nn.initializers.he_normal()(rngs.params(), (3, 3, inputs, outputs)))
+        self.kernel = lift.Param(jax.nn.initializers.he_uniform()(rngs.params(), (3, 3, inputs, outputs)))
         self.bias = lift.Param(jnp.zeros(outputs))
         self.stride = stride
 
     def __call__(self, x: jax.Array) -> Any:
+        """From images `[batch, height, width, inputs]` to `[batch, height / stride, width / stride, outputs]`."""
         strides, layout = (self.stride, self.stride), ("NHWC", "HWIO", "NHWC")
         return jax.lax.conv_general_dilated(x, self.kernel.value, strides, "SAME", dimension_numbers=layout) + self.bias
 
 
 class BatchNorm(lift.Module):
-    """Normalises the last axis by the batch in training, by running statistics otherwise.
+    """Normalises features over a batch.
 
     Args:
       size: length of the last axis.
@@ -86,6 +88,7 @@ class BatchNorm(lift.Module):
         self.axis_name, self.momentum = tuple(axis_name), momentum
 
     def __call__(self, x: jax.Array, *, training: bool) -> Any:
+        """From `[..., size]` to the same; by the statistics of the batch in training, else by the running ones."""
         mean, var = self.mean.value, self.var.value
         if training:
             mean = self._average(x)
@@ -94,17 +97,18 @@ class BatchNorm(lift.Module):
             self.var.value = self.momentum * self.var + (1 - self.momentum) * var
         return (x - mean) * jax.lax.rsqrt(var + 1e-5) * self.scale + self.bias
 
-    def _average(self, x: jax.Array) -> jax.Array:
+    def _average(self, x: jax.Array) -> Any:
         return jax.lax.pmean(x.mean(range(x.ndim - 1)), self.axis_name)
 
 
 class Dropout(lift.Module):
-    """In training sets a share of the values to zero, by the next key of the stream `dropout`."""
+    """Sets a share of the values to zero, drawn by the stream `dropout`."""
 
     def __init__(self, rate: float, rngs: lift.Rngs) -> None:
         self.rate, self.rngs = rate, rngs
 
     def __call__(self, x: jax.Array, *, training: bool) -> jax.Array:
+        """Of any shape; does nothing unless in training."""
         if not training:
             return x
         keep = jax.random.bernoulli(self.rngs.dropout(), 1 - self.rate, x.shape)

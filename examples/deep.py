@@ -29,7 +29,7 @@ import liftcore as lift
 
 
 class Block(lift.Module):
-    """One layer: normalises by the root mean square, goes through a wider space, and adds the result to its input."""
+    """One layer."""
 
     def __init__(self, width: int, rngs: lift.Rngs) -> None:
         self.scale = lift.Param(jnp.ones(width))
@@ -37,12 +37,13 @@ class Block(lift.Module):
         self.down.kernel *= 0.1
 
     def __call__(self, x: jax.Array) -> Any:
+        """Normalises `[batch, width]` by the root mean square, goes through a wider space, and adds what results."""
         normal = x * jax.lax.rsqrt((x**2).mean(axis=-1, keepdims=True) + 1e-6)
         return x + self.down(jax.nn.gelu(self.up(normal * self.scale)))
 
 
 class Deep(lift.Module):
-    """A stack of blocks between two dense layers; images `[batch, 8, 8]`.
+    """A stack of blocks between two dense layers.
 
     Args:
       blocks: a list of blocks, or one block whose arrays have a leading axis "layer".
@@ -56,6 +57,7 @@ class Deep(lift.Module):
         self.remat = remat
 
     def __call__(self, images: jax.Array) -> Any:
+        """Logits `[batch, 10]` of images `[batch, 8, 8]`."""
         x = self.embed(images.reshape(len(images), -1))
         step = lift.remat(Block.__call__) if self.remat else Block.__call__
         if isinstance(self.blocks, list):
@@ -73,7 +75,7 @@ def make(layers: int, width: int, *, scan: bool, remat: bool, seed: int) -> Deep
     return Deep(stacked if scan else lift.unstack(stacked), remat=remat, width=width, rngs=lift.Rngs(seed + 1))
 
 
-def loss_fn(model: Deep, images: jax.Array, labels: jax.Array) -> jax.Array:
+def loss_fn(model: Deep, images: jax.Array, labels: jax.Array) -> Any:
     """Mean cross-entropy over a batch."""
     return optax.softmax_cross_entropy_with_integer_labels(model(images), labels).mean()
 
@@ -132,7 +134,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Cost]:
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--rate", type=float, default=1e-3)
+    parser.add_argument("--rate", type=float, default=5e-4)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=common.OUT / "deep.png", help="where the plot goes")
     options = parser.parse_args(argv)

@@ -57,7 +57,7 @@ def train_step(
 
 
 @lift.jit
-def predict(model: Any, images: jax.Array) -> jax.Array:
+def predict(model: Any, images: jax.Array) -> Any:
     """The digit in each image, by running statistics and without dropout."""
     logits, _ = model(images, training=False)
     return logits.argmax(axis=-1)
@@ -67,7 +67,7 @@ def predict(model: Any, images: jax.Array) -> jax.Array:
 
 
 class Objects(lift.Module):
-    """Three convolutions and a linear head; images `[batch, 8, 8]`."""
+    """Three convolutions and a linear head."""
 
     def __init__(self, rngs: lift.Rngs) -> None:
         sizes = zip(CHANNELS, CHANNELS[1:], STRIDES, strict=False)
@@ -77,6 +77,7 @@ class Objects(lift.Module):
         self.head = Dense(CHANNELS[-1], 10, rngs)
 
     def __call__(self, images: jax.Array, *, training: bool) -> tuple[jax.Array, Objects]:
+        """Logits `[batch, 10]` of images `[batch, 8, 8]`, and this model."""
         x = images[..., None]
         for conv, norm in zip(self.convs, self.norms, strict=True):
             x = jax.nn.relu(norm(conv(x), training=training))
@@ -88,7 +89,7 @@ class Objects(lift.Module):
 
 
 class Network(eqx.Module):
-    """Three convolutions and a linear head; one image `[8, 8]`."""
+    """Three convolutions and a linear head."""
 
     convs: list[eqx.nn.Conv2d]
     norms: list[eqx.nn.BatchNorm]
@@ -106,6 +107,7 @@ class Network(eqx.Module):
         self.head = eqx.nn.Linear(CHANNELS[-1], 10, key=last)
 
     def __call__(self, image: jax.Array, state: eqx.nn.State, key: jax.Array) -> tuple[jax.Array, eqx.nn.State]:
+        """Logits `[10]` of one image `[8, 8]`, and the new state."""
         x = image[None]
         for conv, norm in zip(self.convs, self.norms, strict=True):
             x, state = norm(conv(x), state)
@@ -122,6 +124,7 @@ class Equinox(eqx.Module):
     key: jax.Array
 
     def __call__(self, images: jax.Array, *, training: bool) -> tuple[jax.Array, Equinox]:
+        """Logits `[batch, 10]` of images `[batch, 8, 8]`, and the new model."""
         network = eqx.nn.inference_mode(self.network, value=not training)
         key, dropout = jax.random.split(self.key)
         each = lift.vmap(network, in_axes=(0, None, 0), out_axes=(0, None), axis_name="batch")
@@ -170,7 +173,9 @@ def main(argv: Sequence[str] | None = None) -> float:
     parser.add_argument("--family", choices=FAMILIES, default="objects", help="what the model is made of")
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--batch", type=int, default=64)
-    parser.add_argument("--rate", type=float, default=3e-3, help="the first learning rate; it falls to 0 along a cosine")
+    parser.add_argument(
+        "--rate", type=float, default=3e-3, help="the first learning rate; it falls to 0 along a cosine"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=common.OUT / "digits.png", help="where the plot goes")
     options = parser.parse_args(argv)

@@ -33,7 +33,7 @@ AXES = lift.StateAxes({lift.BatchStat: None, ...: 0})
 
 
 class Member(lift.Module):
-    """A perceptron with two hidden layers; images `[batch, 8, 8]`."""
+    """A perceptron with two hidden layers."""
 
     def __init__(self, key: jax.Array, width: int = 64) -> None:
         rngs = lift.Rngs(key)
@@ -42,7 +42,8 @@ class Member(lift.Module):
         self.dropout = Dropout(0.1, rngs)
         self.head = Dense(width, 10, rngs)
 
-    def __call__(self, images: jax.Array, *, training: bool) -> jax.Array:
+    def __call__(self, images: jax.Array, *, training: bool) -> Any:
+        """Logits `[batch, 10]` of images `[batch, 8, 8]`."""
         first, *others = self.norms
         x = first(images.reshape(len(images), -1), training=training)
         for layer, norm in zip(self.layers, others, strict=True):
@@ -56,7 +57,7 @@ def make_members(key: jax.Array) -> Member:
     return Member(key)
 
 
-def loss_fn(member: Member, images: jax.Array, labels: jax.Array) -> jax.Array:
+def loss_fn(member: Member, images: jax.Array, labels: jax.Array) -> Any:
     """Mean cross-entropy over a batch."""
     logits = member(images, training=True)
     return optax.softmax_cross_entropy_with_integer_labels(logits, labels).mean()
@@ -111,10 +112,10 @@ def calibrate(probabilities: np.ndarray, labels: np.ndarray, bins: int = 10) -> 
     count = np.bincount(number, minlength=bins)
     filled = count > 0
     sums = [np.bincount(number, weights, bins)[filled] for weights in (confidence, right)]
-    return Calibration(*(total / count[filled] for total in sums), count[filled] / count.sum())
+    return Calibration(sums[0] / count[filled], sums[1] / count[filled], count[filled] / count.sum())
 
 
-def accuracy(probabilities: np.ndarray, labels: np.ndarray) -> np.ndarray:
+def accuracy(probabilities: np.ndarray, labels: np.ndarray) -> Any:
     """Share of right guesses: over images, for probabilities `[..., image, digit]`."""
     return (probabilities.argmax(axis=-1) == labels).mean(axis=-1)
 
@@ -133,7 +134,9 @@ def main(argv: Sequence[str] | None = None) -> float:
     parser.add_argument("--images", type=int, default=400, help="how many images to train on; the others are the test")
     parser.add_argument("--epochs", type=int, default=80)
     parser.add_argument("--batch", type=int, default=50)
-    parser.add_argument("--rate", type=float, default=1e-2, help="the first learning rate; it falls to 0 along a cosine")
+    parser.add_argument(
+        "--rate", type=float, default=1e-2, help="the first learning rate; it falls to 0 along a cosine"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=common.OUT / "ensemble.png", help="where the plot goes")
     options = parser.parse_args(argv)
@@ -170,7 +173,7 @@ def main(argv: Sequence[str] | None = None) -> float:
 def plot(each: np.ndarray, labels: np.ndarray) -> Figure:
     """Accuracy by the number of members that vote, and how far confidence can be trusted."""
     figure, (votes, reliability) = common.panels(4.6, 4.6, height=4.2)
-    sizes = np.arange(1, len(each) + 1)
+    sizes = range(1, len(each) + 1)
     groups = [[list(group) for group in itertools.combinations(range(len(each)), size)] for size in sizes]
     scores = [100 * accuracy(np.stack([each[group].mean(axis=0) for group in some]), labels) for some in groups]
     for size, score in zip(sizes, scores, strict=True):

@@ -7,8 +7,8 @@ The layers, from the lowest up; each module imports only what stands before it h
     errors, paths, _jax            messages; key paths and how they are written; all that is not public JAX
     protocol, options              what a plugin's author reads, as data; transforms as decorators
     tables, registry, families     who provides what, found through entry points; whose object something is
-    captures, functions            references that a function closes over; the function around other objects
-    contents, statics              what a value is made of; static values compared by value
+    captures, contents, functions  references that a function closes over; what a value is made of; functions rebuilt
+    statics                        static values compared by value
     filters, buckets, axes         which leaves; the lists in which JAX sees them; what an axis does to them
     prefixes, structure, walk      spellings, site by site; how an object graph is rebuilt, and taken apart
     aliasing                       every leaf gets its spec; what is shared gets one

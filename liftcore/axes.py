@@ -81,18 +81,20 @@ def is_axis(spelling: Any) -> bool:
     return isinstance(spelling, int) and not isinstance(spelling, bool)
 
 
-def refused(spelling: Any, site: Site | None, accepted: str) -> PrefixError:
+def refused(spelling: Any, site: Site, accepted: str) -> PrefixError:
     """The error for a spelling that this transform does not know."""
     return PrefixError(
-        str(site.call) if site else "A lifted call",
-        where=text(site.root, site.path) if site else "the output",
+        str(site.call),
+        where=text(site.root, site.path),
         found=[f"its prefix is {spelling!r}, a {type(spelling).__name__}"],
         why=f"A prefix leaf here is {accepted}, or a lift type such as lift.StateAxes.",
     )
 
 
-def _normal(axis: int, site: Site) -> int:
-    """The same axis counted from the front, of the value as it is outside."""
+def _normal(axis: int, site: Site) -> int | None:
+    """The same axis counted from the front, of the value as it is outside; None where there is no value yet."""
+    if site.value is None:
+        return None
     rank = jnp.ndim(site.value) + (site.side == "out")
     if -rank <= axis < rank:
         return axis % rank
@@ -115,13 +117,13 @@ def _normal(axis: int, site: Site) -> int:
     )
 
 
-def mapped(spelling: Any, site: Site | None) -> Spec:
+def mapped(spelling: Any, site: Site) -> Spec:
     """The meaning of an int or None where JAX maps natively (vmap): negative axes are passed on as they are."""
     if spelling is None or spelling is SHARED:
         return AxisSpec(None, None, asked=spelling is SHARED)
     if not is_axis(spelling):
         raise refused(spelling, site, "an int or None")
-    return AxisSpec(spelling, spelling, axis=None if site is None else _normal(spelling, site))
+    return AxisSpec(spelling, spelling, axis=_normal(spelling, site))
 
 
 _BROADCAST = (
@@ -130,9 +132,9 @@ _BROADCAST = (
 )
 
 
-def moved(spelling: Any, site: Site | None) -> Spec:
+def moved(spelling: Any, site: Site) -> Spec:
     """The meaning of an int, None or Carry in a loop over an axis (scan)."""
-    if site is not None and site.side == "in" and not is_axis(spelling) and isinstance(site.value, jax.Ref):
+    if site.side == "in" and not is_axis(spelling) and isinstance(site.value, jax.Ref):
         # JAX takes no Ref as a carry; the body closes over it, and what is written there stays.
         return Spec(
             "closed", "closed", readonly="Another value in the place of a jax.Ref would be lost; write into it."
@@ -140,7 +142,7 @@ def moved(spelling: Any, site: Site | None) -> Spec:
     if spelling is Carry:
         return Spec("carry", "carry", carried=True)
     if spelling is None or spelling is SHARED:
-        if site is not None and site.side == "out":
+        if site.side == "out" and site.value is not None:
             raise PrefixError(
                 str(site.call),
                 where=text(site.root, site.path),
@@ -152,7 +154,7 @@ def moved(spelling: Any, site: Site | None) -> Spec:
         return Spec("broadcast", "broadcast", readonly=_BROADCAST.format(carry=carry))
     if not is_axis(spelling):
         raise refused(spelling, site, "an int, None or Carry")
-    return MovedAxisSpec("scanned", "scanned", axis=None if site is None else _normal(spelling, site))
+    return MovedAxisSpec("scanned", "scanned", axis=_normal(spelling, site))
 
 
 def check_sizes(
@@ -169,6 +171,13 @@ def check_sizes(
     Raises:
       AxisError: two lengths differ; names both places.
     """
+    if size is None and not any(axis_of(key) is not None for key in program.ins):
+        raise AxisError(
+            str(program.call),
+            where="nothing is mapped",
+            why="No argument has an axis, so that nothing says how long it is.",
+            ways=["Give an argument an axis, or say the length: axis_size in vmap, length in scan."],
+        )
     first = None if size is None else (size, "the length that was asked for")
     for key, bucket in zip(program.ins, buckets, strict=True):
         axis = axis_of(key)

@@ -17,7 +17,7 @@ from liftcore._jax import trace_state
 from liftcore.errors import CaptureError
 from liftcore.protocol import Call, Reference
 
-__all__ = ["Frame", "check_write", "entered", "read", "token", "trace_state"]
+__all__ = ["Frame", "check_write", "entered", "is_passed", "read", "token", "trace_state"]
 
 
 class Frame:
@@ -72,6 +72,14 @@ def entered(frame: Frame) -> Iterator[Frame]:
         _local.frame = frame.parent
 
 
+def is_passed(cell: Any) -> bool:
+    """Whether a cell was passed to a lifted call that is being traced in this thread."""
+    frame = _local.frame
+    while frame is not None and id(cell) not in frame.passed:
+        frame = frame.parent
+    return frame is not None
+
+
 def read(cell: Any, kind: Reference, born: object | None) -> Any:
     """Reads a cell that reports: its own value, or that of the hidden input which stands for it.
 
@@ -116,5 +124,5 @@ def check_write(cell: Any, born: object | None) -> None:
         found=[f"{cell!r}"],
         why="The function closes over it: a captured reference may be read, not written, since nothing carries the new "
         "value out.",
-        ways=[f"Pass the object that holds it as an argument: {frame.call.transform}(f)(obj, ...)."],
+        ways=[f"Pass the object that holds it as an argument: lift.{frame.call.transform}(f)(obj, ...)."],
     )

@@ -9,10 +9,13 @@ is built.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 
 from liftcore import captures, prefixes
 from liftcore.aliasing import Assigned, Assignment
@@ -24,6 +27,8 @@ from liftcore.structure import Found, Part, Place, assemble, fill, make_empty, o
 from liftcore.walk import Walk
 
 __all__ = ["Arrival", "Departure", "depart", "merge"]
+
+_CONSTANTS = (np.ndarray, np.generic, int, float, complex)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -201,7 +206,7 @@ def _bind_slots(arrival: Arrival, objects: Sequence[Any], replaced: Mapping[str,
     bound: dict[int, Any] = {}
     taken: dict[int, int] = {}
     for name, value in replaced.items():
-        walk = Walk()
+        walk = Walk(str(arrival.call))
         forest = walk.forest({name: value})
         pending = [(name, arrival.roots[name], forest.roots[name].part)]
         while pending:
@@ -211,13 +216,16 @@ def _bind_slots(arrival: Arrival, objects: Sequence[Any], replaced: Mapping[str,
                 raise _mismatch(arrival.call, where, _describe(was), _describe(now))
             for old, new in zip(before.children, after.children, strict=True):
                 obj = forest.objects[new]
-                if (old in bound and bound[old] is not obj) or taken.get(id(obj), old) != old:
-                    place = arrival.assigned[old].place
-                    raise _mismatch(arrival.call, str(place), "one object in this place", "objects shared otherwise")
+                place = arrival.assigned[old].place
+                twin = taken.get(id(obj), old)
+                if twin != old:
+                    other = arrival.assigned[twin].place
+                    raise _mismatch(arrival.call, f"{place} and {other}", "two objects", "one object in both places")
+                if bound.get(old, obj) is not obj:
+                    raise _mismatch(arrival.call, str(place), "one object, shared with another place", "two objects")
                 if old not in bound:
                     bound[old] = obj
                     taken[id(obj)] = old
-                    place = arrival.assigned[old].place
                     pending.append((str(place), arrival.parts[old], forest.found[new].part))
     return [bound.get(number, obj) for number, obj in enumerate(objects)]
 
@@ -281,7 +289,7 @@ class _Departing:
         arrival, count = self.arrival, len(self.objects)
         slots = _bind_slots(arrival, self.objects, replaced) if replaced else self.objects
         places = [arrival.assigned[number].place for number in range(count)]
-        walk = Walk(slots, places, leaving=True)
+        walk = Walk(str(arrival.call), slots, places, leaving=True)
         found = [walk.content(number) for number in range(count)]
         tops = {name: walk.argument(name, value) for name, value in replaced.items()}
         result = walk.argument("return", out)
@@ -378,11 +386,15 @@ class _Departing:
     def _check_captured(self, obj: Any, place: Place) -> None:
         if place.root != self.arrival.captured:
             return
+        name = captured_name(place)
+        holder = re.split(r"[.\[]", name)[0]
         raise CaptureError(
             str(self.arrival.call),
-            where=f"{captured_name(place)}, a captured {type(obj).__name__}, was written",
+            where=f"{name}, a captured {type(obj).__name__}, was written",
             why="A captured reference may be read, not written: nothing carries the new value out.",
-            ways=[f"Pass the object that holds it as an argument: {self.arrival.call.transform}(f)(obj, ...)."],
+            ways=[
+                f"Pass the object that holds it as an argument: lift.{self.arrival.call.transform}(f)({holder}, ...)."
+            ],
         )
 
     def _note_numbers(self, place: Place, obj: Any, before: Part, now: Part) -> None:
@@ -404,7 +416,7 @@ class _Departing:
             str(self.arrival.call),
             where=f"{place} is a captured {type(obj).__name__}",
             why="A captured reference may be read; it may not be returned, nor hung on another object.",
-            ways=[f"Pass the object that holds it as an argument: {self.arrival.call.transform}(f)(obj, ...)."],
+            ways=[f"Pass the object that holds it as an argument: lift.{self.arrival.call.transform}(f)(obj, ...)."],
         )
 
     def _check_write(self, spec: Spec, site: Site) -> None:
@@ -422,11 +434,13 @@ class _Departing:
         if any(spec.carried and spec.bucket_in == spec.bucket_out for spec in given.specs):
             raise _mismatch(call, str(given.place), _describe(before), _describe(now.part))
         if isinstance(object_kind(obj), Reference):
+            for spec in given.specs:
+                self._check_write(spec, assignment.site(given.place, obj, None))
             return
         # What no leaf tells (a static value, an attribute removed) is judged by what the object itself would get.
         site = assignment.site(given.place, obj, None)
         try:
-            spec = prefixes.resolve(given.prefix, site, lambda spelling, _: self.spec.spec(spelling, None))
+            spec = prefixes.resolve(given.prefix, site, self.spec.spec)
         except FilterError:  # no filter is about the object itself
             return
         if spec.readonly is not None:
@@ -468,7 +482,11 @@ def merge(
     def outside(source: _Out | _Kept) -> Any:
         if isinstance(source, _Kept):
             return leaves[source.number]
-        return source.spec.exit(buckets[source.bucket].leaves[source.position], arrival.call)
+        value = buckets[source.bucket].leaves[source.position]
+        # Some transforms hand out constants as Python numbers and NumPy arrays; the caller gets arrays.
+        if isinstance(value, _CONSTANTS) and getattr(value, "dtype", None) != jax.dtypes.float0:
+            value = jnp.asarray(value)
+        return source.spec.exit(value, arrival.call)
 
     def entries(recipe: _Recipe) -> list[Any]:
         static = [values[value.number] if isinstance(value, _Kept) else value for value in recipe.values]

@@ -20,7 +20,7 @@ from typing import Any, TypeVar, cast
 import jax
 import numpy as np
 
-from liftcore import functional, prefixes, statics
+from liftcore import captures, functional, prefixes, statics
 from liftcore.aliasing import Assignment
 from liftcore.binding import CAPTURED, Bound, Target
 from liftcore.buckets import Bucket, Layout, Opaque
@@ -37,7 +37,7 @@ from liftcore.errors import (
 from liftcore.families import kind_of
 from liftcore.functions import Wrapper
 from liftcore.paths import Path, text
-from liftcore.protocol import STATIC, Arguments, Call, LiftSpec, Program, Reference, Spec
+from liftcore.protocol import STATIC, Arguments, Call, LiftSpec, Program, Reference, Site, Spec
 from liftcore.structure import Forest, assemble, fill, make_empty
 from liftcore.walk import Static, Walk
 
@@ -430,16 +430,9 @@ class Lifted(Wrapper):
         """Splits one call: its program, and the buckets to run it on."""
         call = Call(self._spec.name, self._targets[0].name, self._spec.size, self._spec.params)
         functions = tuple(target.function for target in self._targets)
-        cells = self._cache.cells()
-        bound = self._targets[0].bind(call, args, kwargs, (functions, cells))
+        bound = self._targets[0].bind(call, args, kwargs, (functions, self._cache.cells()))
         prefix = self._spec.ins(bound.arguments)
-        forest = Walk().forest(_roots(bound, prefix))
-        if _overlaps(forest, call):
-            # What is captured and passed as well stays outside: reading it is an error, naming it is not.
-            passed = {id(obj) for obj in _reached(forest, {name for name in forest.roots if name != CAPTURED})}
-            cells = tuple(cell for cell in cells if id(cell) not in passed)
-            bound.values[CAPTURED] = (Static(functions), cells)
-            forest = Walk().forest(_roots(bound, prefix))
+        forest, cells = _taken_apart(call, bound, prefix)
         leaves = forest.leaves()
         key = (
             self._key,
@@ -488,7 +481,7 @@ class Lifted(Wrapper):
                 if specs[number].carried and specs[number].bucket_out == key
             },
             layouts,
-            self._outs(prefix, specs),
+            self._outs(call, prefix, specs),
         )
         pures = tuple(
             _Pure(spec, index, self._cache, target.name.rpartition(".")[2])
@@ -500,13 +493,14 @@ class Lifted(Wrapper):
             pure.built = built
         return built
 
-    def _outs(self, prefix: Mapping[str, Any], specs: Sequence[Spec]) -> tuple[Hashable, ...]:
+    def _outs(self, call: Call, prefix: Mapping[str, Any], specs: Sequence[Spec]) -> tuple[Hashable, ...]:
         """Keys of all out buckets that can be needed: known before the call, since JAX wants its prefix then."""
         spec = self._spec
-        trees = [tree for tree in prefix.values() if tree is not STATIC]
+        sites = [(Site(call, "out", "return", (), None), spec.outs)]
+        sites += [(Site(call, "in", name, (), None), tree) for name, tree in prefix.items() if tree is not STATIC]
         possible = [
-            word if isinstance(word, Spec) else spec.spec(word, None)
-            for tree in (spec.outs, *trees)
+            word if isinstance(word, Spec) else spec.spec(word, site)
+            for site, tree in sites
             for word in prefixes.spellings(tree, spec.name)
         ]
         return tuple(dict.fromkeys(one.bucket_out for one in (*possible, *specs) if one.readonly is None))
@@ -514,6 +508,25 @@ class Lifted(Wrapper):
 
 def _roots(bound: Bound, prefix: Mapping[str, Any]) -> dict[str, Any]:
     return {name: Static(value) if prefix[name] is STATIC else value for name, value in bound.values.items()}
+
+
+def _taken_apart(call: Call, bound: Bound, prefix: Mapping[str, Any]) -> tuple[Forest, tuple[Any, ...]]:
+    """Takes the arguments apart; returns the captured cells that are hidden inputs too.
+
+    What is captured and also passed, to this call or to one around it, stays outside: to read it is an error, to name
+    it is not.
+    """
+    functions, cells = bound.values[CAPTURED]
+    forest = None
+    with contextlib.suppress(CaptureError):
+        forest = Walk(str(call)).forest(_roots(bound, prefix))
+    if forest is None or _overlaps(forest, call):
+        bound.values[CAPTURED] = (Static(functions), ())
+        passed = {id(obj) for obj in Walk(str(call)).forest(_roots(bound, prefix)).objects}
+        cells = tuple(cell for cell in cells if id(cell) not in passed and not captures.is_passed(cell))
+        bound.values[CAPTURED] = (Static(functions), cells)
+        forest = Walk(str(call)).forest(_roots(bound, prefix))
+    return forest, cells
 
 
 def _reached(forest: Forest, names: set[str]) -> list[Any]:

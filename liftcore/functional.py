@@ -106,7 +106,7 @@ def _state_from(keys: tuple[Any, ...], children: Iterable[Any]) -> State:
 jax.tree_util.register_pytree_with_keys(State, _state_children, _state_from)
 
 
-def _no_spec(spelling: Any, site: Site | None) -> Spec:
+def _no_spec(spelling: Any, site: Site) -> Spec:
     return Spec(None, None)
 
 
@@ -175,7 +175,7 @@ def split(obj: Any, *wanted: Filter) -> tuple[Any, ...]:
       >>> merge(structure, arrays)["name"]
       'a'
     """
-    forest = Walk().forest({"obj": obj})
+    forest = Walk("split of an object").forest({"obj": obj})
     sites = _sites(forest, "split")
     numbers = _chosen(sites, wanted, "split of an object")
     states = [
@@ -251,7 +251,7 @@ def state(obj: T, *wanted: Filter) -> Any:
       >>> state({"w": jnp.ones(2), "n": jnp.arange(3)}, "param")["n"] is None
       True
     """
-    sites = _sites(Walk().forest({"obj": obj}), "state")
+    sites = _sites(Walk("state of an object").forest({"obj": obj}), "state")
     compiled = [filters.compile_filter(one) for one in wanted] or [filters.compile_filter(True)]
     numbers = [filters.first(compiled, site) for site in sites]
     states = tuple(
@@ -274,7 +274,7 @@ def update(obj: T, *states: Any) -> T:
     Raises:
       PathError: a state has a path that the object does not have; nothing is written then.
     """
-    forest = Walk().forest({"obj": obj})
+    forest = Walk("update of an object").forest({"obj": obj})
     given = {_text_path(path): leaf for path, leaf in _collected(states, obj).items()}
     known = {_text_path(place.path + key) for place, _, found in forest for key in found.part.region.leaf_keys}
     if extra := sorted(given.keys() - known):
@@ -384,7 +384,7 @@ def pack(value: Any, leaves: Mapping[Path, Any]) -> Any:
     Returns:
       Each family's container; a tree in its own shape, with containers in the places of objects and None elsewhere.
     """
-    forest = Walk().forest({"obj": value})
+    forest = Walk("packing of leaves").forest({"obj": value})
     (root,) = forest.roots.values()
     containers: list[Any] = []
     for obj, place in zip(forest.objects, forest.places, strict=True):

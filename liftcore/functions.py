@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import dis
 import functools
+import itertools
 import types
 import weakref
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
+import jax
+
+from liftcore import contents
 from liftcore.families import is_object
 
 __all__ = ["Wrapper", "label", "origin", "parts", "reaches", "rebuild"]
@@ -20,8 +24,8 @@ __all__ = ["Wrapper", "label", "origin", "parts", "reaches", "rebuild"]
 # A place in a function that can hold an object: ("cell", 0), ("default", 1), ("kwdefault", "x") or ("global", "model").
 Slot = tuple[str, Hashable]
 
-# Containers longer than this are data, not models: they are not searched for objects.
-_LONGEST = 64
+# A container is judged by its first elements: what is longer is data, and most of it alike.
+_SEARCHED = 64
 
 # The function from which a rebuilt one was made, so that both have the same static key.
 _origins: weakref.WeakKeyDictionary[types.FunctionType, types.FunctionType] = weakref.WeakKeyDictionary()
@@ -30,19 +34,12 @@ _origins: weakref.WeakKeyDictionary[types.FunctionType, types.FunctionType] = we
 @functools.lru_cache(maxsize=4096)
 def _names(code: types.CodeType) -> tuple[tuple[str, ...], frozenset[str]]:
     """Names of the globals that a code object (and those nested in it) reads, and all names that it writes."""
-    reads: dict[str, None] = {}
-    writes: set[str] = set()
-    for instruction in dis.get_instructions(code):
-        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
-            reads[instruction.argval] = None
-        elif instruction.opname in ("STORE_GLOBAL", "DELETE_GLOBAL", "STORE_DEREF", "DELETE_DEREF"):
-            writes.add(instruction.argval)
+    stores = ("STORE_GLOBAL", "DELETE_GLOBAL", "STORE_DEREF", "DELETE_DEREF")
+    writes = {instruction.argval for instruction in dis.get_instructions(code) if instruction.opname in stores}
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            inner_reads, inner_writes = _names(constant)
-            reads.update(dict.fromkeys(inner_reads))
-            writes |= inner_writes
-    return tuple(reads), frozenset(writes)
+            writes |= _names(constant)[1]
+    return contents.loads(code), frozenset(writes)
 
 
 def _slots(fn: types.FunctionType) -> Iterator[tuple[Slot, Any]]:
@@ -84,13 +81,16 @@ class Wrapper:
 
 
 def reaches(value: Any, seen: frozenset[int] = frozenset()) -> bool:
-    """Whether a value is a family's object, or a function or small container that holds one."""
+    """Whether a value is a family's object, or holds one, or is a list, tuple or dict with arrays.
+
+    A bare array is not: like any constant it is a part of the trace, as in JAX.
+    """
     cls = type(value)
     if cls is types.FunctionType:
         return id(value) not in seen and bool(parts(value, seen))
     if cls in (list, tuple, dict):
-        children = value.values() if cls is dict else value
-        return len(value) <= _LONGEST and any(reaches(child, seen) for child in children)
+        children = itertools.islice(value.values() if cls is dict else value, _SEARCHED)
+        return any(isinstance(child, jax.Array) or reaches(child, seen) for child in children)
     if cls is types.MethodType:
         return is_object(value.__self__)
     if cls is functools.partial:
@@ -101,7 +101,7 @@ def reaches(value: Any, seen: frozenset[int] = frozenset()) -> bool:
 
 
 def parts(fn: types.FunctionType, seen: frozenset[int] = frozenset()) -> dict[Slot, Any]:
-    """Finds what a function captures that holds a family's objects.
+    """Finds what a function captures that holds a family's objects, or is a container with arrays.
 
     Closure cells, defaults and the globals that its code names are searched, functions of the same module among them
     too. A name that the code itself writes is left alone, since a rebuilt function would write somewhere else.

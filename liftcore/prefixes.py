@@ -19,7 +19,7 @@ from liftcore.protocol import Arguments, Call, LiftType, Node, Site, Spec
 
 __all__ = ["at", "by_parameter", "check_fits", "resolve", "selected", "spellings"]
 
-Meaning = Callable[[Any, Site | None], Spec]
+Meaning = Callable[[Any, Site], Spec]
 
 
 def _children(tree: Any) -> Mapping[Any, Any] | None:

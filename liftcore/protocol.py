@@ -91,7 +91,7 @@ class Site:
         transform.
       root: the parameter's name, or "return".
       path: plain keys from the root.
-      value: the array (or number), or the static value where a change of structure asks.
+      value: the array (or number); None where a spelling is asked about, and not yet a leaf.
       reference: the mutable cell that holds it; None for a leaf of a tree.
       owners: classes of the enclosing objects, outermost first.
       tags: the family's words for it, such as "param", "batch_stat", "rng_key" or a stream's name.
@@ -357,8 +357,8 @@ class LiftSpec:
       name: the transform's name.
       ins: `ins(arguments) -> {name: prefix}` for all names; see `liftcore.prefixes.by_parameter` and `selected`.
       outs: prefix of the output.
-      spec: `spec(spelling, site) -> Spec`, the meaning of a spelling. The site is None for an out spelling before the
-        call, when only `bucket_out` matters.
+      spec: `spec(spelling, site) -> Spec`, the meaning of a spelling. It is asked once for each spelling before there
+        is a value (`site.value` is None; only the buckets matter then), and once for each leaf.
       run: `run(program) -> f`, where `f(*buckets) -> (out buckets, structure, *extra)`; called once for each
         structure of arguments, so that what it builds is cached.
       key: the options of the user, which tell two uses of the transform apart; compared by value.
@@ -372,7 +372,7 @@ class LiftSpec:
     name: str
     ins: Callable[[Arguments], Mapping[str, Any]]
     outs: Any
-    spec: Callable[[Any, Site | None], Spec]
+    spec: Callable[[Any, Site], Spec]
     run: Callable[[Program], Callable[..., Any]]
     key: Hashable = ()
     tie: Callable[[Arguments, Mapping[str, Any], Any], tuple[Mapping[str, Any], Any]] = _keep

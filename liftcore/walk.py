@@ -166,7 +166,7 @@ def _tree(entry: _Entry) -> _Tree | None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Static:
-    """Wraps an argument that is a static value as a whole."""
+    """Wraps what is a static value as a whole, whatever it is."""
 
     value: Any
 
@@ -180,10 +180,14 @@ class Walk:
     Args:
       objects: objects that have their numbers already, in order.
       places: where those are.
+      attempted: what is being done, for messages.
       leaving: whether values leave a trace, so that no new static value may hold a tracer.
     """
 
-    def __init__(self, objects: Sequence[Any] = (), places: Sequence[Place] = (), *, leaving: bool = False) -> None:
+    def __init__(
+        self, attempted: str, objects: Sequence[Any] = (), places: Sequence[Place] = (), *, leaving: bool = False
+    ) -> None:
+        self._attempted = attempted
         self.objects = list(objects)
         self.places = list(places)
         self.numbers = {id(obj): number for number, obj in enumerate(self.objects)}
@@ -205,9 +209,7 @@ class Walk:
 
     def argument(self, name: str, value: Any) -> Found:
         """Takes one argument apart, down to the objects in it."""
-        mode = _Mode.STATIC if isinstance(value, Static) else _Mode.ARGUMENT
-        value = value.value if isinstance(value, Static) else value
-        return self._found(Place(name, ()), None, [(value, (), mode, (), frozenset())], ("argument",))
+        return self._found(Place(name, ()), None, [(value, (), _Mode.ARGUMENT, (), frozenset())], ("argument",))
 
     def content(self, number: int) -> Found:
         """Takes one numbered object apart, down to the next objects."""
@@ -248,6 +250,8 @@ class Walk:
         while stack:
             entry = stack.pop()
             value, path, mode, owners, _ = entry
+            if type(value) is Static:
+                value, mode = value.value, _Mode.STATIC
             if mode is not _Mode.STATIC:
                 if is_leaf(value) or (mode is _Mode.ARGUMENT and type(value) in _NUMBERS):
                     ops.append(_LEAF)
@@ -291,7 +295,7 @@ class Walk:
             inner = statics.find_array(value, tracers_only=True)
         if inner is not None:
             raise StaticError(
-                "Taking an object apart",
+                self._attempted,
                 where=text(place.root, place.path + path),
                 found=[
                     f"a {type(value).__name__} that is a static value",

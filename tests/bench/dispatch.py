@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -24,38 +24,44 @@ FLAT = "jax.jit, flat list"
 
 
 class _Block(lift.Module):
-    def __init__(self, arrays: Iterable[Any], name: str) -> None:
-        self.kernel, self.bias, self.scale, self.shift = map(lift.Param, arrays)
+    def __init__(self, kernel: Any, bias: Any, scale: Any, shift: Any, name: str) -> None:
+        self.kernel, self.bias = lift.Param(kernel), lift.Param(bias)
+        self.scale, self.shift = lift.Param(scale), lift.Param(shift)
         self.name = name
 
-    def cells(self) -> tuple[lift.Param, ...]:
+    def cells(self) -> tuple[lift.Variable, ...]:
         return self.kernel, self.bias, self.scale, self.shift
 
 
 class _Model(lift.Module):
-    def __init__(self, arrays: list[Any]) -> None:
-        self.blocks = [_Block(arrays[start : start + 4], f"block {start}") for start in range(0, len(arrays), 4)]
+    def __init__(self, arrays: Sequence[Any]) -> None:
+        self.blocks = [_Block(*parts) for parts in _parts(arrays)]
 
-    def cells(self) -> list[lift.Param]:
+    def cells(self) -> list[lift.Variable]:
         return [cell for block in self.blocks for cell in block.cells()]
 
 
 class _EquinoxBlock(eqx.Module):
-    kernel: jax.Array
-    bias: jax.Array
-    scale: jax.Array
-    shift: jax.Array
+    kernel: Any
+    bias: Any
+    scale: Any
+    shift: Any
     name: str = eqx.field(static=True)
 
 
 class _EquinoxModel(eqx.Module):
     blocks: list[_EquinoxBlock]
 
-    @classmethod
-    def around(cls, arrays: list[Any]) -> _EquinoxModel:
-        return cls(
-            [_EquinoxBlock(*arrays[start : start + 4], name=f"block {start}") for start in range(0, len(arrays), 4)]
-        )
+
+def _parts(arrays: Sequence[Any]) -> Iterator[tuple[Any, Any, Any, Any, str]]:
+    """What each block is made of."""
+    for start in range(0, len(arrays), 4):
+        kernel, bias, scale, shift = arrays[start : start + 4]
+        yield kernel, bias, scale, shift, f"block {start}"
+
+
+def _tree(arrays: Sequence[Any]) -> _EquinoxModel:
+    return _EquinoxModel([_EquinoxBlock(*parts) for parts in _parts(arrays)])
 
 
 def _arrays(leaves: int) -> list[Any]:
@@ -80,7 +86,7 @@ def _reading(leaves: int) -> dict[str, Contender]:
         return _sum(cell.value for cell in model.cells())
 
     arrays = _arrays(leaves)
-    tree = _EquinoxModel.around(arrays)
+    tree = _tree(arrays)
     return {
         FLAT: _calling(jax.jit(of_tree), arrays),
         "lift.jit, objects": _calling(lift.jit(of_objects), _Model(arrays)),
@@ -104,7 +110,7 @@ def _writing(leaves: int) -> dict[str, Contender]:
             cell.value = _decayed(cell.value)
 
     arrays = _arrays(leaves)
-    tree = _EquinoxModel.around(arrays)
+    tree = _tree(arrays)
     model, step = _Model(arrays), lift.jit(of_objects)
 
     def with_objects() -> Any:

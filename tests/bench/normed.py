@@ -1,4 +1,8 @@
-"""The training step with a running mean in each layer: state is written within remat, scan, grad and a donating jit."""
+"""The training step with momentum and a running mean in each layer.
+
+State is written within remat, scan and value_and_grad, in a jit that donates it. Each weight has the shape of its
+velocity, so that no buffer may end up with the wrong one: XLA would have to copy.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +34,14 @@ def _means() -> jax.Array:
     return jnp.zeros((LAYERS, WIDTH))
 
 
+def _at_rest(params: Any) -> Any:
+    return jax.tree.map(jnp.zeros_like, params)
+
+
+def _accelerated(velocity: Any, gradients: Any) -> Any:
+    return jax.tree.map(lambda v, gradient: 0.9 * v + gradient, velocity, gradients)
+
+
 def _by_hand(count: Count) -> Any:
     @jax.checkpoint
     def layer(h: Any, scanned: Any) -> Any:
@@ -43,12 +55,13 @@ def _by_hand(count: Count) -> Any:
         h, means = jax.lax.scan(layer, x @ weights.embed, (weights.layers, means))
         return mean_square(h @ weights.head - y), means
 
-    def step(weights: Weights, means: Any, x: Any, y: Any) -> Any:
+    def step(weights: Weights, means: Any, velocity: Weights, x: Any, y: Any) -> Any:
         count("step")
         (value, means), gradients = jax.value_and_grad(loss, has_aux=True)(weights, means, x, y)
-        return descend(weights, gradients), means, value
+        velocity = _accelerated(velocity, gradients)
+        return descend(weights, velocity), means, velocity, value
 
-    return jax.jit(step, donate_argnums=(0, 1))
+    return jax.jit(step, donate_argnums=(0, 1, 2))
 
 
 def _lifted(count: Count) -> Any:
@@ -62,21 +75,23 @@ def _lifted(count: Count) -> Any:
         h, _ = lift.scan(layer, x @ model.embed, model.layers)
         return mean_square(h @ model.head - y)
 
-    def step(model: Any, x: Any, y: Any) -> Any:
+    def step(model: Any, velocity: Any, x: Any, y: Any) -> Any:
         count("step")
         value, gradients = lift.value_and_grad(loss)(model, x, y)
-        lift.update(model, descend(lift.state(model, "param"), gradients))
-        return value
+        velocity = _accelerated(velocity, gradients)
+        lift.update(model, descend(lift.state(model, "param"), velocity))
+        return velocity, value
 
-    return lift.jit(step, donate_argnums=0)
+    return lift.jit(step, donate_argnums=(0, 1))
 
 
 def _objects() -> tuple[Any, ...]:
     weights = arrays()
-    return (Net(weights, _NormedLayer(weights.layers, _means())), *data())
+    model = Net(weights, _NormedLayer(weights.layers, _means()))
+    return model, _at_rest(lift.state(model, "param")), *data()
 
 
 WAYS: Mapping[str, Step] = {
-    "by hand": Step(_by_hand, lambda: (arrays(), _means(), *data())),
+    "by hand": Step(_by_hand, lambda: (arrays(), _means(), _at_rest(arrays()), *data())),
     "objects": Step(_lifted, _objects),
 }

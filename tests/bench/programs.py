@@ -19,7 +19,7 @@ __all__ = ["PROGRAMS", "Facts", "all_equal", "compare", "table"]
 #: temporary memory depends on the order of a program's outputs.
 PROGRAMS: Mapping[str, Mapping[str, Step]] = {
     "training: value_and_grad, scan, remat": training.WAYS,
-    "the same with running means, donated": normed.WAYS,
+    "momentum, running means, donated": normed.WAYS,
     "scan: carried, scanned, broadcast": recurrent.WAYS,
     "vmap: own weights, shared mean": ensemble.WAYS,
 }

@@ -43,7 +43,9 @@ def test_one_object_passed_twice_with_different_axes_is_an_error_with_both_sides
     counter = stacked()
     before = counter.count.value
     first, second = (0 if isinstance(axis, lift.StateAxes) else axis for axis in axes)
-    sides = rf"one\.count: {'axis ' * (first is not None)}{first}\n  other\.count: {'axis ' * (second is not None)}{second}"
+    sides = (
+        rf"one\.count: {'axis ' * (first is not None)}{first}\n  other\.count: {'axis ' * (second is not None)}{second}"
+    )
     with pytest.raises(AliasError, match=rf"of both: one\.count and other\.count are one BatchStat\n  {sides}"):
         how(lambda m: transform(both, axes)(m, m))(counter)
     assert counter.count.value is before

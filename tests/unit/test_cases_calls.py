@@ -230,7 +230,11 @@ def test_a_lifted_function_keeps_the_name_and_the_words_of_the_function():
         (lambda x: lift.vmap(lambda x: x, in_axes=3)(x), AxisError, r"vmap of <lambda>: x, shape \(4, 3\)\n.*3"),
         (lambda x: lift.vmap(lambda x: x, out_axes=-4)(x), AxisError, r"vmap of <lambda>: return, shape \(3,\)"),
         (lambda x: lift.vmap(lambda x, y: x)(x, x[:2]), AxisError, r"vmap of <lambda>: .*\n.*4: .* x, .*\n.*2: .* y,"),
-        (lambda x: lift.scan(lambda c, x: (c, x), 0.0, x, length=3), AxisError, r"scan of <lambda>: .*\n.*3: .*\n.*4: "),
+        (
+            lambda x: lift.scan(lambda c, x: (c, x), 0.0, x, length=3),
+            AxisError,
+            r"scan of <lambda>: .*\n.*3: .*\n.*4: ",
+        ),
         (lambda x: lift.vmap(lambda: x)(), AxisError, r"vmap of <lambda>: "),
         (lambda x: lift.scan(lambda c, x: (c, None), 0.0, None), AxisError, r"scan of <lambda>: "),
         (lambda x: lift.scan(lambda c, x: c, 0.0, x), PrefixError, r"scan of <lambda>: the output of one step"),

@@ -41,7 +41,9 @@ WITH_MODEL = {
     "remat": lambda f, m, x: lift.remat(f)(m, x),
     "vmap": lambda f, m, x: lift.vmap(f, in_axes=(None, 0))(m, x[None])[0],
     "scan": lambda f, m, x: lift.scan(f, in_axes=(None, 0), out_axes=0)(m, x[None])[0],
-    "value_and_grad": lambda f, m, x: lift.value_and_grad(lambda m, x: (f(m, x).sum(), f(m, x)), has_aux=True)(m, x)[0][1],
+    "value_and_grad": lambda f, m, x: lift.value_and_grad(lambda m, x: (f(m, x).sum(), f(m, x)), has_aux=True)(m, x)[0][
+        1
+    ],
 }
 AROUND = {
     "plain jit": lambda f: jax.jit(f),
@@ -199,7 +201,9 @@ def test_a_hessian_and_gradients_per_example_through_lifted_gradients(family, ho
     per_example = how(lambda m, x: lift.vmap(lift.grad(loss), in_axes=(None, 0))(m, x))(model, XS)
     expected = jax.vmap(jax.grad(plain), in_axes=(None, 0))(arrays, XS)
     assert_equal(jax.tree.leaves(per_example), list(expected))
-    curvature = how(lambda m, x: lift.vmap(lift.grad(lambda x, m: lift.grad(loss, argnums=1)(m, x)[0]), (0, None))(x, m))
+    curvature = how(
+        lambda m, x: lift.vmap(lift.grad(lambda x, m: lift.grad(loss, argnums=1)(m, x)[0]), (0, None))(x, m)
+    )
     expected = jax.vmap(lambda x: jax.hessian(plain, argnums=1)(arrays, x)[0])(XS)
     np.testing.assert_allclose(curvature(model, XS), expected, rtol=1e-4, atol=1e-6)
 

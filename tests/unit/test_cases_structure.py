@@ -131,7 +131,6 @@ CHANGES = [
 ]
 
 
-
 def name_of(change):
     return change.__name__
 

@@ -1,4 +1,4 @@
-"""The documentation is true: each block of Python in docs/ runs, page by page, and prints or raises what stands below it.
+"""The documentation is true: each block of Python in docs/ runs, page by page, and does what stands below it.
 
 Words behind the language of a block say how it is run:
 
@@ -16,6 +16,7 @@ import doctest
 import importlib
 import inspect
 import io
+import itertools
 import os
 import re
 import subprocess
@@ -59,7 +60,8 @@ def blocks(page: str) -> list[Block]:
     text = PAGES[page].read_text(encoding="utf-8")
     found = list(FENCE.finditer(text))
     result = []
-    for fence, after in zip(found, [*found[1:], None], strict=True):
+    for fence, after in itertools.pairwise([*found, None]):
+        assert fence is not None
         shows = after is not None and after["info"] == "text" and not text[fence.end() : after.start()].strip()
         line = text.count("\n", 0, fence.start("text")) + 1
         result.append(Block(tuple(fence["info"].split()), fence["text"], line, after["text"] if shows else None))
@@ -97,7 +99,9 @@ def install(page: str, folder: Path) -> None:
     project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     metadata = folder / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
     metadata.mkdir()
-    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+    (metadata / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+    )
     points = configparser.ConfigParser()
     points.read_dict(project["entry-points"])
     with (metadata / "entry_points.txt").open("w") as file:
@@ -134,7 +138,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
             del sys.modules[name]
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)])
 def test_the_blocks_of_a_page_do_what_it_says(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Dataclasses look their annotations up in the module, and functions compare by it.
     module = types.ModuleType("page_" + re.sub(r"\W", "_", PAGES[page].stem))
@@ -185,6 +189,14 @@ def test_every_page_is_linked_from_the_map_or_from_the_index_of_proposals() -> N
     assert set(PAGES.values()) - linked == {PAGES["index.md"]}
 
 
+@pytest.mark.parametrize("page", PAGES)
+def test_the_tests_that_a_page_names_exist(page: str) -> None:
+    for file, name in re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", PAGES[page].read_text(encoding="utf-8")):
+        path = DOCS.parent / file
+        assert path.is_file(), f"{page}: {file}"
+        assert not name or f"def {name}(" in path.read_text(encoding="utf-8"), f"{page}: {file}::{name}"
+
+
 def documented() -> dict[str, dict[str, str]]:
     """The reference: what stands behind each name, by module and name."""
     modules: dict[str, dict[str, str]] = {}
@@ -200,10 +212,17 @@ def documented() -> dict[str, dict[str, str]]:
 
 def signature(value: Any) -> str:
     """The parameters without annotations; a default that is no plain value is written as three dots."""
-    if not callable(value):
+    if isinstance(value, type):
+        # A class's own parameters are those of its __init__; the errors all have those of their base.
+        inherited = issubclass(value, errors.LiftError) and value is not errors.LiftError
+        if inherited or getattr(value, "_is_protocol", False) or not inspect.isfunction(value.__init__):
+            return ""
+    try:
+        found = inspect.signature(value.__init__ if isinstance(value, type) else value)
+    except (TypeError, ValueError):  # nothing to call, or nothing that tells
         return ""
     parameters = []
-    for parameter in inspect.signature(value).parameters.values():
+    for parameter in list(found.parameters.values())[isinstance(value, type) :]:
         default = parameter.default
         plain = default is None or isinstance(default, (bool, int, str, tuple))
         if default is not parameter.empty and not plain:

@@ -155,7 +155,7 @@ def _split(
 
 def _sites(call: Call, roots: Mapping[str, Any]) -> Iterator[tuple[RngStream, Site]]:
     """Finds each stream once, however it is reached, and says where its key lies."""
-    forest = Walk().forest(roots)
+    forest = Walk(str(call)).forest(roots)
     for stream, place in zip(forest.objects, forest.places, strict=True):
         if isinstance(stream, RngStream):
             cell, path, owners = stream.key, (*place.path, "key"), (*place.owners, type(stream))

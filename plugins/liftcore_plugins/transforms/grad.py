@@ -24,12 +24,12 @@ __all__ = ["case", "grad", "value_and_grad", "value_and_grad_case"]
 _DIFF, _LOSS, _AUX = "diff", "loss", "aux"
 
 
-def _meaning(spelling: Any, site: Site | None) -> Spec:
+def _meaning(spelling: Any, site: Site) -> Spec:
     if spelling == _DIFF:
         # State written in the loss leaves beside it, with no derivative of its own.
-        return Spec(_DIFF, _AUX, role=_DIFF)
+        return Spec(_DIFF, _AUX, role="differentiated")
     if spelling is None or spelling in (_LOSS, _AUX):
-        return Spec(_AUX, _LOSS if spelling == _LOSS else _AUX)
+        return Spec(_AUX, _LOSS if spelling == _LOSS else _AUX, role="not differentiated")
     raise refused(spelling, site, '"diff" or None')
 
 

@@ -20,10 +20,10 @@ __all__ = ["Compiled", "Jitted", "Lowered", "case", "jit"]
 _KEPT, _DONATED = "kept", "donated"
 
 
-def _meaning(spelling: Any, site: Site | None) -> Spec:
+def _meaning(spelling: Any, site: Site) -> Spec:
     # What is reached through a donated argument always leaves: its buffer is gone. A Ref is never donated.
-    donated = spelling == _DONATED and not (site is not None and isinstance(site.value, jax.Ref))
-    return Spec(_DONATED if donated else _KEPT, _KEPT, carried=donated, role=_DONATED if donated else None)
+    donated = spelling == _DONATED and not isinstance(site.value, jax.Ref)
+    return Spec(_DONATED if donated else _KEPT, _KEPT, carried=donated, role=spelling)
 
 
 def _distinct(buckets: Sequence[Bucket]) -> tuple[Bucket, ...]:

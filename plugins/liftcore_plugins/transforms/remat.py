@@ -15,7 +15,7 @@ from liftcore.protocol import STATIC, Arguments, Case, LiftSpec, Program, Site, 
 __all__ = ["case", "remat"]
 
 
-def _meaning(spelling: Any, site: Site | None) -> Spec:
+def _meaning(spelling: Any, site: Site) -> Spec:
     return Spec("kept", "kept")
 
 

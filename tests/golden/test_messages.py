@@ -1,0 +1,63 @@
+"""Every message in full: what was attempted, where, both sides, why, and ways out that run as they are written."""
+
+from __future__ import annotations
+
+import doctest
+import pathlib
+import re
+
+import pytest
+
+from liftcore.errors import LiftError, LiftWarning
+from tests.golden import broken_calls, broken_objects  # noqa: F401  (they note their cases)
+from tests.golden.broken import CASES
+
+MESSAGES = pathlib.Path(__file__).parent / "messages"
+
+# Names of classes and modules that are ours and nobody else's business.
+INTERNAL = re.compile(
+    r"\b(Bucket|Opaque|Layout|Region|Departure|Assigned|Site|Spec|AxisSpec|MovedAxisSpec|Found|Place|Static|Lifted"
+    r"|Prepared|_\w+)\b|<captured>|<unknown>|<function|object at 0x|<class|NoneType|positional argument: '"
+)
+
+
+def raised(name):
+    """The text of what the first program of a case raises or warns."""
+    program = next(CASES[name]())
+    with pytest.raises((LiftError, LiftWarning)) as error:
+        program()
+    return f"{type(error.value).__name__}: {error.value}\n"
+
+
+each_case = pytest.mark.parametrize("name", CASES)
+
+
+@each_case
+def test_the_message_is_the_one_on_record(name):
+    expected = (MESSAGES / f"{name}.txt").read_text()
+    # An ellipsis stands for JAX's own words, which differ from version to version.
+    actual = raised(name)
+    assert doctest.OutputChecker().check_output(expected, actual, doctest.ELLIPSIS), f"{actual}\nnot\n{expected}"
+
+
+@each_case
+def test_the_ways_out_run(name):
+    programs = CASES[name]()
+    next(programs)
+    for program in programs:
+        program()
+
+
+@each_case
+def test_the_message_has_the_form_of_all_messages(name):
+    message = raised(name)
+    kind, _, text = message.partition(": ")
+    if name != "a_write_under_plain_jax":  # where no lifted function is running
+        assert re.match(r"(jit|vmap|scan|grad|value_and_grad|remat) of [\w.<>]+: ", text), text
+    assert "Way out: " in text or "Ways out:\n  1. " in text, text
+    assert not INTERNAL.search(text), text
+    assert kind.endswith(("Error", "Warning"))
+
+
+def test_every_recorded_message_belongs_to_a_case():
+    assert {path.stem for path in MESSAGES.glob("*.txt")} == set(CASES)
