@@ -11,7 +11,6 @@ _described = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_t
 project = _described["name"]
 release = _described["version"]
 extensions = ["myst_parser"]
-exclude_patterns = ["build"]
 myst_heading_anchors = 4
 html_theme = "alabaster"
 html_theme_options = {"description": "JAX transforms over any model object", "fixed_sidebar": True}

@@ -176,7 +176,7 @@ def plot(costs: dict[str, Cost], losses: Sequence[float], accuracy: float) -> Fi
     times.barh(names, trace, color=common.PALE, label="trace")
     bars = times.barh(names, compiling, left=trace, color=common.BLUE, label="compile")
     times.bar_label(bars, [f"{a + b:.1f}" for a, b in zip(trace, compiling, strict=True)], padding=3)
-    times.legend(frameon=False)
+    times.legend(frameon=False, loc="lower right")
     common.label(times, "Time before the first step", "seconds")
     memory.bar_label(memory.barh(names, megabytes, color=common.RED), fmt="%.1f", padding=3)
     memory.set_yticklabels([])

@@ -129,6 +129,10 @@ def _running(prepared: Prepared) -> Iterator[None]:
         _active.calls.pop()
 
 
+class _Again(BaseException):
+    """A trace read captured cells that are not hidden inputs yet: it is made again, with them."""
+
+
 class _Pure:
     """The function of arrays that JAX gets: merges, calls the user's function, and splits again."""
 
@@ -168,8 +172,9 @@ class _Pure:
             passed = prepared.bound.arguments
             outs, departure = depart(arrival, self._spec, passed, roots, objects, leaves, values, out)
         if frame.missing:
+            # Nothing of this try may remain, neither in JAX's caches nor in a trace around it.
             self._cache.report(frame.missing)
-            prepared.missed = True
+            raise _Again
         return outs, Opaque(departure)
 
 
@@ -222,10 +227,8 @@ class Prepared:
       leaves: all leaves, by number.
       values: all static values, by number.
       cells: captured cells that are hidden inputs.
-      key: what the program is kept under.
       fresh: whether the program was made for this call.
       raised: the exception of the user's function, if it raised.
-      missed: whether a captured cell was read that is not a hidden input yet.
     """
 
     built: _Built
@@ -234,10 +237,8 @@ class Prepared:
     leaves: list[Any]
     values: list[Any]
     cells: tuple[Any, ...]
-    key: Hashable
     fresh: bool
     raised: BaseException | None = None
-    missed: bool = False
 
     @property
     def function(self) -> Callable[..., Any]:
@@ -415,16 +416,15 @@ class Lifted(Wrapper):
             try:
                 with prepared.running():
                     result = run(prepared)
+            except _Again:
+                continue
             except Exception as error:
                 call = prepared.built.arrival.call
                 translated = _translated(error, call, own=error is prepared.raised)
                 if translated is None:
                     raise
                 raise translated from error
-            if not prepared.missed:
-                return prepared, result
-            # What was traced has values of captured cells baked in: it must not be found again.
-            self._cache.programs.pop(prepared.key, None)
+            return prepared, result
 
     def prepare(self, *args: Any, **kwargs: Any) -> Prepared:
         """Splits one call: its program, and the buckets to run it on."""
@@ -448,7 +448,7 @@ class Lifted(Wrapper):
                 built = self._cache.programs.get(key)
                 if built is None:
                     built = self._cache.programs[key] = self._build(call, bound, forest, prefix)
-        return Prepared(built, bound, forest, leaves, forest.values(), cells, key, fresh)
+        return Prepared(built, bound, forest, leaves, forest.values(), cells, fresh)
 
     def _build(self, call: Call, bound: Bound, forest: Forest, prefix: Mapping[str, Any]) -> _Built:
         spec = self._spec
@@ -463,9 +463,11 @@ class Lifted(Wrapper):
         names = [
             text(place.root, place.path + key) for place, _, found in forest for key in found.part.region.leaf_keys
         ]
+        # Objects first, as they leave: XLA gives a donated buffer to the first output of its shape.
+        own = sum(map(len, root_specs.values()))
         numbers: dict[Hashable, list[int]] = {}
-        for number, one in enumerate(specs):
-            numbers.setdefault(one.bucket_in, []).append(number)
+        for number in (*range(own, len(specs)), *range(own)):
+            numbers.setdefault(specs[number].bucket_in, []).append(number)
         layouts = {key: Layout(tuple(names[number] for number in some)) for key, some in numbers.items()}
         arrival = Arrival(
             call,

@@ -5,7 +5,8 @@ below one, a mutable cell). A region is a flat, hashable program for what lies b
 leaves, static values, trees in between, and numbers of the objects that hang there. Sharing and cycles are two
 regions naming one number. Regions compare by value, so that a rebuilt model has the same structure.
 
-`liftcore.walk` takes objects apart into regions; `assemble` runs one.
+`liftcore.walk` takes objects apart into regions; `assemble` runs one. The classes here are made once for each object
+and call, and are not frozen, since that would triple what making one costs; nothing changes them.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Op(enum.Enum):
     TREE = "tree"
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+@dataclasses.dataclass(slots=True, eq=False)
 class Region:
     """The program of one region; compares by header, instructions and children.
 
@@ -75,7 +76,7 @@ class Region:
         return hash((self.header, self.ops, self.children))
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class Part:
     """A region with what its program needs besides leaves and objects.
 
@@ -111,7 +112,7 @@ class Part:
         return dataclasses.replace(self, values=())
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class Place:
     """Where an object was first met.
 
@@ -129,7 +130,7 @@ class Place:
         return text(self.root, self.path)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class Found:
     """A part as the walk met it: its leaves, and the classes of the tree modules around each leaf and object."""
 

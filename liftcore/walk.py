@@ -36,7 +36,13 @@ _ATOMS = frozenset((str, bytes, type(None), bool, int, float, complex, type, typ
 _TEXT_DTYPES = frozenset("OSUMm")
 
 
-_LEAF_TYPES = (jax.core.Tracer, jax.Array, jax.ShapeDtypeStruct, jax.Ref)
+@functools.cache
+def _is_leaf_type(cls: type) -> bool | None:
+    """Whether all instances are leaves; None where it depends on the instance."""
+    if issubclass(cls, (jax.core.Tracer, jax.Array, jax.ShapeDtypeStruct, jax.Ref)):
+        return True
+    # JAX hands out some constants as subclasses of Python's numbers, with a dtype.
+    return None if issubclass(cls, (np.ndarray, np.generic, *_NUMBERS)) and cls not in _NUMBERS else False
 
 
 def is_leaf(value: Any) -> bool:
@@ -46,9 +52,12 @@ def is_leaf(value: Any) -> bool:
       >>> is_leaf(np.ones(2)), is_leaf("text")
       (True, False)
     """
-    if isinstance(value, _LEAF_TYPES):
-        return True
-    return isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind not in _TEXT_DTYPES
+    # Decided by the type: `isinstance` would ask the value for its class, and modules may answer slowly.
+    by_type = _is_leaf_type(type(value))  # type: ignore[arg-type]
+    if by_type is None:
+        dtype = getattr(value, "dtype", None)
+        return dtype is not None and dtype.kind not in _TEXT_DTYPES
+    return by_type
 
 
 _LEAF = (Op.LEAF,)

@@ -93,7 +93,7 @@ def test_all_ways_through_the_layers_are_one_function(example: ModuleType) -> No
 @pytest.mark.parametrize("example", ["deep"], indirect=True)
 def test_the_cost_of_every_way_is_told(example: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "deep.png"
-    costs = example.main(["--layers", "4", "--width", "32", "--epochs", "2", "--batch", "128", "--out", str(out)])
+    costs = example.main(["--layers", "3", "--width", "16", "--epochs", "1", "--batch", "128", "--out", str(out)])
     assert is_plot(out)
     printed = capsys.readouterr().out
     assert list(costs) == ["loop", "loop + remat", "scan", "scan + remat"]
