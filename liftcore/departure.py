@@ -28,6 +28,7 @@ from liftcore.walk import Walk
 
 __all__ = ["Arrival", "Departure", "depart", "merge"]
 
+_UNFILLED = object()
 _CONSTANTS = (np.ndarray, np.generic, int, float, complex)
 
 
@@ -127,7 +128,7 @@ class _Outputs:
         self._placed = {bucket for bucket, _ in arrival.slots.values()}
         for key in self._placed:
             size = len(arrival.layouts[key].names)
-            self._leaves[self._index[key]] = [None] * size
+            self._leaves[self._index[key]] = [_UNFILLED] * size
 
     def put(self, value: Any, spec: Spec, where: str, number: int | None) -> _Out:
         """Puts one leaf into its bucket; `number` is the input leaf in whose place it stands, if any."""
@@ -170,6 +171,10 @@ class _Outputs:
 
     def buckets(self) -> tuple[Bucket, ...]:
         """The filled buckets, in the order of the program's `outs`."""
+        for number, (key, position) in self._arrival.slots.items():
+            leaves = self._leaves[self._index[key]]
+            if leaves[position] is _UNFILLED:  # of a tree that nothing replaces: it is what it was
+                leaves[position] = self._before[number]
         return tuple(
             Bucket(
                 tuple(self._leaves[index]),

@@ -205,7 +205,7 @@ def _kind_of_leaf(leaf: Any) -> Hashable:
     dtype = getattr(leaf, "dtype", None)
     if dtype is None:
         return (type(leaf),)
-    return (dtype, leaf.ndim, isinstance(leaf, (np.ndarray, np.generic)))
+    return (dtype, leaf.shape, isinstance(leaf, (np.ndarray, np.generic)))
 
 
 def _read_only(leaf: Any) -> Any:
@@ -452,6 +452,7 @@ class Lifted(Wrapper):
 
     def _build(self, call: Call, bound: Bound, forest: Forest, prefix: Mapping[str, Any]) -> _Built:
         spec = self._spec
+        possible = self._possible(call, prefix)
         assignment = Assignment(call, "in", spec.spec, forest.objects, forest.found.__getitem__, CAPTURED)
         root_specs = {}
         for name, found in forest.roots.items():
@@ -483,7 +484,7 @@ class Lifted(Wrapper):
                 if specs[number].carried and specs[number].bucket_out == key
             },
             layouts,
-            self._outs(call, prefix, specs),
+            tuple(dict.fromkeys(one.bucket_out for one in (*possible, *specs) if one.readonly is None)),
         )
         pures = tuple(
             _Pure(spec, index, self._cache, target.name.rpartition(".")[2])
@@ -495,17 +496,16 @@ class Lifted(Wrapper):
             pure.built = built
         return built
 
-    def _outs(self, call: Call, prefix: Mapping[str, Any], specs: Sequence[Spec]) -> tuple[Hashable, ...]:
-        """Keys of all out buckets that can be needed: known before the call, since JAX wants its prefix then."""
+    def _possible(self, call: Call, prefix: Mapping[str, Any]) -> list[Spec]:
+        """Every spec that a prefix can give: out buckets are known before the call, since JAX wants its prefix then."""
         spec = self._spec
         sites = [(Site(call, "out", "return", (), None), spec.outs)]
         sites += [(Site(call, "in", name, (), None), tree) for name, tree in prefix.items() if tree is not STATIC]
-        possible = [
+        return [
             word if isinstance(word, Spec) else spec.spec(word, site)
             for site, tree in sites
             for word in prefixes.spellings(tree, spec.name)
         ]
-        return tuple(dict.fromkeys(one.bucket_out for one in (*possible, *specs) if one.readonly is None))
 
 
 def _roots(bound: Bound, prefix: Mapping[str, Any]) -> dict[str, Any]:

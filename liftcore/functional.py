@@ -306,7 +306,11 @@ def update(obj: T, *states: Any) -> T:
 
 
 def clone(obj: T) -> T:
-    """A copy of an object: new objects with the same sharing; arrays are immutable and shared."""
+    """A copy of an object: new objects with the same sharing.
+
+    Arrays are immutable, and both have the same ones: donating the one's arrays deletes the other's too, unless both
+    are passed to the call that donates.
+    """
     structure, arrays = split(obj)
     return merge(structure, arrays)  # type: ignore[no-any-return]
 
@@ -384,20 +388,30 @@ def pack(value: Any, leaves: Mapping[Path, Any]) -> Any:
     Returns:
       Each family's container; a tree in its own shape, with containers in the places of objects and None elsewhere.
     """
-    forest = Walk("packing of leaves").forest({"obj": value})
-    (root,) = forest.roots.values()
-    containers: list[Any] = []
-    for obj, place in zip(forest.objects, forest.places, strict=True):
+    root = (walk := Walk("packing of leaves")).argument("obj", value).part
+    containers: dict[int, Any] = {}
+    shown: list[Any] = []
+    for number, key in zip(root.region.children, root.region.child_keys, strict=True):
+        if number in containers:
+            shown.append(None)  # its container stands where it is first met
+            continue
+        obj, depth = walk.objects[number], len(key)
         family = family_of(type(obj))
-        depth = len(place.path)
-        below = {path[depth:]: leaf for path, leaf in leaves.items() if path[:depth] == place.path}
-        containers.append(family.pack(obj, below) if family is not None and family.pack is not None else below)
+        below = {path[depth:]: leaf for path, leaf in leaves.items() if path[:depth] == key}
+        containers[number] = (family.pack if family is not None and family.pack is not None else _state)(obj, below)
+        shown.append(containers[number])
+    places = dataclasses.replace(root.region, children=tuple(range(len(shown))))
     return assemble(
-        root.part,
-        [leaves.get(key) for key in root.part.region.leaf_keys],
-        gradient_values(root.part),
-        containers,
+        dataclasses.replace(root, region=places),
+        [leaves.get(key) for key in root.region.leaf_keys],
+        gradient_values(root),
+        shown,
     )[0]
+
+
+def _state(obj: Any, leaves: Mapping[Path, Any]) -> Any:
+    """The container of an object with identity whose family has none of its own; a bare cell's is its value."""
+    return leaves[()] if () in leaves else State.from_leaves(leaves)
 
 
 def unpack(value: Any, container: Any) -> dict[Path, Any]:

@@ -177,7 +177,7 @@ def by_parameter(
             raise PrefixError(
                 str(arguments.call),
                 where=f"{word} names {_listed(map(repr, unknown))}",
-                found=[f"arguments of this call: {_listed((*arguments.positional, *arguments.keywords))}"],
+                found=[f"arguments of this call: {_listed(name for name in arguments.names() if name in named)}"],
                 why=f"A dict of strings at the top of {word} is by parameter name.",
                 ways=[f"For an argument that is itself a dict, write a tuple around it: {word}=({{...}},)."],
             )

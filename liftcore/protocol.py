@@ -263,8 +263,9 @@ class Family:
       kind: `kind(cls) -> Reference | Node | None`, asked once a class. None: JAX's own pytree registry decides.
       tags: `tags(site) -> frozenset` of words for a leaf of this family's objects.
       adapt: `adapt(value) -> value` turns the library's own lift types and filters into ours.
-      pack: `pack(obj, {path: leaf}) -> container` of states, gradients and tangents, in which optax can work; None for
-        the default: a tree keeps its shape, with None in the place of what was not picked.
+      pack: `pack(obj, {path: leaf}) -> container` of states, gradients and tangents, in which optax can work, for
+        objects with identity; None for the default, `State`. A tree always keeps its shape, with None in the place of
+        what was not picked.
       unpack: `unpack(container) -> {path: leaf}`, its inverse; None for the default, the container's own key paths.
     """
 

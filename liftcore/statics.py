@@ -345,12 +345,18 @@ def key(value: Any) -> Hashable:
         return _Identity(value)
 
 
+def _jax_attributes(value: Any) -> Parts:
+    """JAX arrays among the attributes of a plain object; its NumPy arrays are host data, such as a data set's."""
+    arrays = (jax.Array, jax.core.Tracer, jax.Ref)
+    return [(name, part) for name, part in getattr(value, "__dict__", {}).items() if isinstance(part, arrays)]
+
+
 def find_array(value: Any, *, tracers_only: bool = False) -> tuple[Hashable, ...] | None:
     """Finds the first array in a static value, where none may be: the trace would freeze it, or leak it.
 
-    Containers, partials, bound objects and the fields of dataclasses are searched, the nearest first. NumPy scalars are
-    atoms, not arrays; keys and `jax.Ref` are arrays. A function may close over an array, which its identity stands for,
-    but not over a tracer.
+    Containers, partials, bound objects and the fields of dataclasses are searched, the nearest first, and the JAX
+    arrays in attributes of a plain object. NumPy scalars are atoms, not arrays; keys and `jax.Ref` are arrays. A
+    function may close over an array, which its identity stands for, but not over a tracer.
 
     Args:
       value: any object.
@@ -376,6 +382,8 @@ def find_array(value: Any, *, tracers_only: bool = False) -> tuple[Hashable, ...
                 continue
             seen[id(value)] = value
             read = captured if kind is types.FunctionType and tracers_only else reader(kind, compared=False)
+            if read is None and not path and kind.__eq__ is object.__eq__:  # type: ignore[comparison-overlap]
+                read = _jax_attributes
             queue.extend(((*path, name), part) for name, part in (read(value) if read else ()))
         except Exception:  # an odd object may raise when it is looked at: nothing can be found in it
             continue

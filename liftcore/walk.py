@@ -33,6 +33,7 @@ class _Mode(enum.Enum):
 
 _NUMBERS = (bool, int, float, complex)
 _ATOMS = frozenset((str, bytes, type(None), bool, int, float, complex, type, types.BuiltinFunctionType))
+_FUNCTIONS = frozenset((types.FunctionType, types.MethodType))
 _TEXT_DTYPES = frozenset("OSUMm")
 
 
@@ -299,9 +300,12 @@ class Walk:
     def _check_static(self, value: Any, place: Place, path: Path) -> None:
         if type(value) in _ATOMS:
             return
-        inner = statics.find_array(value)
-        if inner is None and self._leaving:
+        inner = None
+        # What a function closes over is a constant of the trace, as in JAX; but a tracer may not leave in it.
+        if self._leaving:
             inner = statics.find_array(value, tracers_only=True)
+        if inner is None and type(value) not in _FUNCTIONS:
+            inner = statics.find_array(value)
         if inner is not None:
             raise StaticError(
                 self._attempted,

@@ -9,7 +9,7 @@ import re
 import pytest
 
 from liftcore.errors import LiftError, LiftWarning
-from tests.golden import broken_calls, broken_objects  # noqa: F401  (they note their cases)
+from tests.golden import broken_calls, broken_objects, broken_state  # noqa: F401  (they note their cases)
 from tests.golden.broken import CASES
 
 MESSAGES = pathlib.Path(__file__).parent / "messages"

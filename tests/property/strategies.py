@@ -10,8 +10,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from tests.property.graphs import KINDS, STATICS, VARIABLES, Blueprint, Fixed, Leaf, Link, Object, Tree
+from tests.property.programs import RESULTS, Program, Step
 
-__all__ = ["blueprints", "examples"]
+__all__ = ["blueprints", "examples", "programs"]
 
 #: Names of attributes and keys: few, so that programs hit them.
 NAMES = ("a", "b", "c")
@@ -32,6 +33,24 @@ def leaves(shapes: Sequence[tuple[int, ...]], forms: Sequence[str]) -> st.Search
     return st.builds(Leaf, st.integers(1, 3), st.sampled_from(shapes), st.sampled_from(forms)).map(
         lambda leaf: Leaf(leaf.seed, (), "number") if leaf.form == "number" else leaf
     )
+
+
+def _fitting(entry: Any, kinds: Sequence[str], identity: bool, numbers: bool = True) -> Any:
+    """The entry without what cannot be there.
+
+    In a tree a list or dict is a copy, so that it may not be linked to (a cycle of copies has no end), and in a module
+    a Python number is no leaf.
+    """
+    match entry:
+        case Link(number) if not identity and kinds[number] in ("list", "dict"):
+            return Fixed(0)
+        case Leaf(seed, _, "number") if not numbers:
+            return Leaf(seed, ())
+        case Tree(form, children):
+            inside = identity and form in ("tuple", "list", "dict", "method")
+            return Tree(form, tuple(_fitting(child, kinds, inside, numbers and form != "affine") for child in children))
+        case _:
+            return entry
 
 
 @st.composite
@@ -58,12 +77,14 @@ def blueprints(
     count = draw(st.integers(1, most))
     chosen = ["box", *(draw(st.sampled_from(kinds)) for _ in range(1, count))]
     holders = [number for number, kind in enumerate(chosen) if kind not in VARIABLES]
-    array = leaves(shapes, forms)
+    # A Python number is a leaf in an argument or a variable, and static below an object.
+    array, number = leaves(shapes, [form for form in forms if form != "number"]), leaves(shapes, forms)
     link = st.builds(Link, st.integers(0, count - 1))
 
-    def entries(numbers: bool, forms: Sequence[str], links: bool) -> st.SearchStrategy[Any]:
-        allowed = [number for number in range(len(STATICS)) if numbers or number not in _NUMBERS]
-        atoms = [array, array, st.builds(Fixed, st.sampled_from(allowed)), *([link, link] if links else [])]
+    def entries(static: bool, forms: Sequence[str], links: bool) -> st.SearchStrategy[Any]:
+        fixed = [place for place in range(len(STATICS)) if static or place not in _NUMBERS]
+        leaf = array if static else number
+        atoms = [leaf, leaf, st.builds(Fixed, st.sampled_from(fixed)), *([link, link] if links else [])]
         return st.recursive(
             st.one_of(atoms),
             lambda inner: st.builds(
@@ -72,9 +93,9 @@ def blueprints(
             max_leaves=3,
         )
 
-    # A Python number is a leaf in an argument, and static below an object: only there it stands for a static value.
     below, argument = entries(True, trees, True), entries(False, _PLAIN_TREES, True)
-    held = entries(False, [form for form in trees if form in _PLAIN_TREES], draw(st.integers(0, 3)) == 0)
+    plain = [form for form in trees if form in _PLAIN_TREES]
+    held = entries(False, plain, draw(st.integers(0, 3)) == 0)
     contents: list[dict[Any, Any]] = []
     for kind in chosen:
         match kind:
@@ -85,12 +106,30 @@ def blueprints(
             case "dict":
                 contents.append(draw(st.dictionaries(st.sampled_from(["a", "b", 1]), below, max_size=2)))
             case _:
-                contents.append({"value": draw(st.one_of(array, array, held))})
+                value = draw(st.one_of(number, number, held))
+                # A variable takes over another's value.
+                taken = isinstance(value, Link) and chosen[value.number] in VARIABLES
+                contents.append({"value": Fixed(0) if taken else value})
     for number in range(1, count):
         parent = draw(st.sampled_from([holder for holder in holders if holder < number]))
-        wrap = draw(st.sampled_from([None, None, None, *(form for form in trees if form in _PLAIN_TREES)]))
+        wraps = [None, "tuple"] if chosen[number] in ("list", "dict") else [None, None, None, *plain]
+        wrap = draw(st.sampled_from(wraps))
         key = len(contents[parent]) if chosen[parent] == "list" else f"n{number}"
         contents[parent][key] = Link(number) if wrap is None else Tree(wrap, (Link(number),))
     others = draw(st.lists(argument, max_size=roots - 1))
-    built = tuple(Object(kind, tuple(parts.items())) for kind, parts in zip(chosen, contents, strict=True))
-    return Blueprint(built, (Link(0), *others))
+    built = tuple(
+        Object(kind, tuple((key, _fitting(part, chosen, kind not in VARIABLES)) for key, part in parts.items()))
+        for kind, parts in zip(chosen, contents, strict=True)
+    )
+    return Blueprint(built, (Link(0), *(_fitting(root, chosen, False) for root in others)))
+
+
+def programs(
+    steps: Sequence[Any], most: int = 5, results: Sequence[str] = RESULTS
+) -> st.SearchStrategy[Program]:
+    """Programs of some kinds of steps."""
+    number = st.integers(0, 11)
+    step = st.builds(Step, st.sampled_from([step.__name__ for step in steps]), number, number, number)
+    return st.builds(
+        Program, st.lists(step, min_size=1, max_size=most).map(tuple), st.sampled_from(results), number
+    )

@@ -40,8 +40,12 @@ def test_merge_of_split_is_the_identity(blueprint: Blueprint, filters: list[Any]
     assert sorted(map(id, leaves)) == sorted(map(id, whole))
 
 
+# A function that closes over an object is only like itself.
+COMPARABLE = blueprints(trees=("tuple", "list", "dict", "affine", "pair", "point", "partial", "method"))
+
+
 @examples(60)
-@given(blueprints(), blueprints())
+@given(COMPARABLE, COMPARABLE)
 def test_structures_are_equal_exactly_where_the_graphs_are_alike(one: Blueprint, other: Blueprint) -> None:
     def alike() -> bool:
         try:
@@ -57,7 +61,7 @@ def test_structures_are_equal_exactly_where_the_graphs_are_alike(one: Blueprint,
 @examples(40)
 @given(blueprints())
 def test_a_clone_is_independent(blueprint: Blueprint) -> None:
-    roots, made = build(blueprint)
+    roots, _ = build(blueprint)
     clone = lift.clone(roots)
     check_alike(clone, roots)
     for obj in objects(clone):
@@ -67,7 +71,7 @@ def test_a_clone_is_independent(blueprint: Blueprint) -> None:
             vars(obj).clear()
         else:
             obj.clear()
-    check_alike(roots, build(blueprint)[0], list(zip(made, build(blueprint)[1], strict=True))[:0])
+    check_alike(roots, build(blueprint)[0])
 
 
 @examples(60)
@@ -85,7 +89,7 @@ def test_update_with_the_own_state_changes_nothing_and_with_anothers_all_arrays(
 
 
 @examples(40)
-@given(blueprints())
+@given(COMPARABLE)
 def test_unstack_is_the_inverse_of_stack(blueprint: Blueprint) -> None:
     def lane(number: int) -> Any:
         return build(blueprint, lambda _, leaf: array(leaf, number))[0]

@@ -43,10 +43,9 @@ def test_one_object_passed_twice_with_different_axes_is_an_error_with_both_sides
     counter = stacked()
     before = counter.count.value
     first, second = (0 if isinstance(axis, lift.StateAxes) else axis for axis in axes)
-    sides = (
-        rf"one\.count: {'axis ' * (first is not None)}{first}\n  other\.count: {'axis ' * (second is not None)}{second}"
-    )
-    with pytest.raises(AliasError, match=rf"of both: one\.count and other\.count are one BatchStat\n  {sides}"):
+    words = [f"axis {axis}" if axis is not None else "None" for axis in (first, second)]
+    sides = rf"\n  one\.count: {words[0]}\n  other\.count: {words[1]}\n"
+    with pytest.raises(AliasError, match=rf"of both: one\.count and other\.count are one BatchStat{sides}"):
         how(lambda m: transform(both, axes)(m, m))(counter)
     assert counter.count.value is before
 
@@ -91,11 +90,11 @@ def test_one_module_reached_by_two_paths_of_one_argument_with_different_axes_is_
     shared = stacked()
     pair = Pair(shared, shared)
     axes = lift.StateAxes([(lift.PathContains("first"), 0), (..., 1)])
+
+    def total(pair):
+        return pair.first.count + pair.second.count
+
     with pytest.raises(AliasError, match=r"pair\.first\.count and pair\.second\.count are one BatchStat\n.*0\n.*1\n"):
-
-        def total(pair):
-            return pair.first.count + pair.second.count
-
         how(lambda p: lift.vmap(total, in_axes=axes)(p))(pair)
 
 
@@ -104,13 +103,13 @@ def test_an_object_returned_under_another_axis_is_an_error_and_a_tree_is_transpo
     module = stacked()
     with pytest.raises(AliasError, match=r"vmap of <lambda>: m\.count and return\.count are .*\n.*axis 0\n.*axis 1\n"):
         how(lambda m: lift.vmap(lambda m: m, out_axes=1)(m))(module)
+
+    def nested(m):
+        new = lift.Module()
+        new.new = m
+        return (new,)
+
     with pytest.raises(AliasError, match=r"m\.count and return\[0\]\.new\.count"):
-
-        def nested(m):
-            new = lift.Module()
-            new.new = m
-            return (new,)
-
         how(lambda m: lift.vmap(nested, out_axes=1)(m))(module)
     tree = eqx.nn.Linear(3, 2, key=jax.random.key(0))
     np.testing.assert_array_equal(
@@ -133,12 +132,12 @@ def test_a_broadcast_object_may_be_returned_only_without_an_axis(how):
 @pytest.mark.parametrize(
     "identity",
     [
-        lift.jit,
-        lift.remat,
-        lift.vmap,
-        lambda f: lift.vmap(f, in_axes=-1, out_axes=-1),
-        lambda f: lift.grad(lambda x, m: (x, f(m)), has_aux=True),
-        lambda f: lift.jit(f, donate_argnums=0),
+        lambda f, m: lift.jit(f)(m),
+        lambda f, m: lift.remat(f)(m),
+        lambda f, m: lift.vmap(f)(m),
+        lambda f, m: lift.vmap(f, in_axes=-1, out_axes=-1)(m),
+        lambda f, m: lift.grad(lambda x, m: (x, f(m)), has_aux=True)(1.0, m)[1],
+        lambda f, m: lift.jit(f, donate_argnums=0)(m),
     ],
     ids=["jit", "remat", "vmap", "vmap at the last axis", "grad", "jit donating"],
 )
@@ -147,10 +146,7 @@ def test_what_came_in_comes_out_as_the_same_object(how, identity):
     pair.again = pair.first
 
     def call(f):
-        lifted = identity(f)
-        if "x" in lifted.__wrapped__.__code__.co_varnames[:1]:
-            return how(lambda m: lifted(1.0, m)[1])(pair)
-        return how(lambda m: lifted(m))(pair)
+        return how(lambda m: identity(f, m))(pair)
 
     assert call(lambda m: m) is pair
     assert call(lambda m: m.first) is pair.first
@@ -204,7 +200,7 @@ def test_a_carry_that_shares_what_came_in_apart_is_an_error_that_names_the_place
         return (pair[0], pair[0]), None
 
     first, second = Counter(1.0), Counter(2.0)
-    with pytest.raises(CarryError, match=r"scan of join: pair\[1\].*pair\[0\]|scan of join: pair\[1\](.|\n)*pair\[0\]"):
+    with pytest.raises(CarryError, match=r"scan of join: pair\[1\](.|\n)*pair\[0\]"):
         how(lambda a, b: lift.scan(join, (a, b), jnp.arange(2)))(first, second)
     assert (float(first.count.value), float(second.count.value)) == (1.0, 2.0)
 

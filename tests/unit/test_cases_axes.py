@@ -24,8 +24,9 @@ def expected_rows():
 def test_a_stack_of_models_is_mapped_whatever_static_values_it_holds(family, how):
     members = [family.make(w, b) for w, b in zip(*STACKED, strict=True)]
     stacked = lift.stack(members)
-    for axis in (0, lift.StateAxes({...: 0}), lift.StateAxes({"param": 0})):
-        ys = how(lambda m, x: lift.vmap(family.apply, in_axes=(axis, 0))(m, x))(stacked, XS)
+    axes = (0, lift.StateAxes({...: 0}), lift.StateAxes({"param": 0}))
+    program = how(lambda m, x: [lift.vmap(family.apply, in_axes=(axis, 0))(m, x) for axis in axes])
+    for ys in program(stacked, XS):
         np.testing.assert_allclose(ys, expected_rows(), rtol=1e-5)
     ys = how(lambda m, x: lift.vmap(family.apply, in_axes=(0, None))(m, x))(stacked, XS[0])
     np.testing.assert_allclose(ys, jnp.stack([family.apply(member, XS[0]) for member in members]), rtol=1e-5)
@@ -134,8 +135,9 @@ def test_one_argument_needs_no_tuple_around_its_axes(argument, how):
 def test_equinox_spellings_of_axes(how):
     mlps = lift.vmap(lambda key: eqx.nn.MLP(3, 2, 4, 1, key=key))(jax.random.split(jax.random.key(0), 4))
     expected = eqx.filter_vmap(lambda m, x: m(x), in_axes=(eqx.if_array(0), None))(mlps, XS[0])
-    for prefix in (eqx.if_array(0), jax.tree.map(lambda leaf: 0 if eqx.is_array(leaf) else None, mlps)):
-        ys = how(lambda m, x: lift.vmap(lambda m, x: m(x), in_axes=(prefix, None))(m, x))(mlps, XS[0])
+    prefixes = (eqx.if_array(0), jax.tree.map(lambda leaf: 0 if eqx.is_array(leaf) else None, mlps))
+    program = how(lambda m, x: [lift.vmap(lambda m, x: m(x), in_axes=(prefix, None))(m, x) for prefix in prefixes])
+    for ys in program(mlps, XS[0]):
         np.testing.assert_allclose(ys, expected, rtol=1e-5)
     last = eqx.tree_at(lambda m: m.layers[-1].bias, jax.tree.map(lambda _: None, mlps), 0, is_leaf=lambda x: x is None)
     single = eqx.tree_at(lambda m: m.layers[-1].bias, eqx.nn.MLP(3, 2, 4, 1, key=jax.random.key(1)), jnp.ones((4, 2)))
@@ -180,7 +182,5 @@ def test_an_axis_that_a_leaf_does_not_have_names_the_leaf(family, how):
     with pytest.raises(AxisError, match=rf"vmap of forward: {leaf}, shape \(\)\n  its axis is 0"):
         how(lambda m, x: lift.vmap(forward)(m, x))(model, XS)
     model = family.make(jnp.ones((3, 4)), jnp.ones(2))
-    with pytest.raises(
-        AxisError, match=rf"vmap of forward: .*\n.*3: axis 0 of .*\n.*2: axis 0 of {leaf}, shape \(2,\)"
-    ):
+    with pytest.raises(AxisError, match=rf"vmap of forward: .*\n.*3: axis 0 .*\n.*2: axis 0 of {leaf}, shape \(2,\)"):
         how(lambda m, x: lift.vmap(forward, in_axes=(0, None))(m, x))(model, XS)

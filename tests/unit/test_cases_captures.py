@@ -49,7 +49,7 @@ each_lifted = pytest.mark.parametrize("lifted", LIFTED.values(), ids=LIFTED)
 @each_family
 @each_lifted
 def test_a_captured_model_is_read_as_it_is_at_each_call(family, lifted):
-    models = [family.make(*weights(seed)) for seed in range(3)]
+    models = [family.make(*weights(seed)) for seed in range(2)]
     box = []
     f = closure(family, models[0], box)
     for model in models:
@@ -58,11 +58,10 @@ def test_a_captured_model_is_read_as_it_is_at_each_call(family, lifted):
 
 
 @each_lifted
-@both_ways
-def test_a_captured_model_updated_in_place_between_two_calls_is_seen(lifted, how):
+def test_a_captured_model_updated_in_place_between_two_calls_is_seen(lifted):
     teacher = Affine(*weights())
-    program = how(lambda x: lifted(lambda x: teacher(x), x))
-    for seed in range(3):
+    program = lift.jit(lambda x: lifted(lambda x: teacher(x), x))
+    for seed in range(2):
         teacher.weight.value, teacher.bias.value = weights(seed)
         np.testing.assert_allclose(program(X), Affine(*weights(seed))(X), rtol=1e-6)
 
@@ -71,7 +70,7 @@ def test_a_captured_model_updated_in_place_between_two_calls_is_seen(lifted, how
 def test_a_captured_tree_updated_in_place_between_two_calls_is_seen(lifted):
     teacher = FAMILIES[2].make(*weights())
     f = lambda x: FAMILIES[2].apply(teacher, x)  # noqa: E731
-    for seed in range(3):
+    for seed in range(2):
         teacher["layer"][:] = weights(seed)
         np.testing.assert_allclose(lifted(f, X), FAMILIES[2].apply(teacher, X), rtol=1e-6)
 
@@ -91,24 +90,23 @@ WAYS = {
 
 @pytest.mark.parametrize("family", FAMILIES[:2], ids=["objects", "equinox"])
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
-@both_ways
-def test_gradients_flow_to_a_captured_model_however_it_is_captured(family, way, how):
+def test_gradients_flow_to_a_captured_model_however_it_is_captured(family, way):
     model = family.make(*weights())
 
     def plain(arrays):
         return family.apply(family.make(*arrays), X).sum()
 
     expected = jax.grad(plain)(weights())
-    inner = [
-        lambda m: lift.jit(way(m))(X).sum(),
-        lambda m: lift.remat(way(m))(X).sum(),
-        lambda m: lift.vmap(way(m))(X[None]).sum(),
-        lambda m: lift.scan(way(m), in_axes=0, out_axes=0)(X[None]).sum(),
-    ]
-    for loss in inner:
-        gradient = how(lambda m: lift.grad(loss)(m))(model)
-        for one, other in zip(jax.tree.leaves(gradient), expected, strict=True):
-            np.testing.assert_allclose(one, other, rtol=1e-5)
+
+    def losses(m):
+        yield lift.jit(way(m))(X).sum()
+        yield lift.remat(way(m))(X).sum()
+        yield lift.vmap(way(m))(X[None]).sum()
+        yield lift.scan(way(m), in_axes=0, out_axes=0)(X[None]).sum()
+
+    gradient = lift.grad(lambda m: sum(losses(m)))(model)
+    for one, other in zip(jax.tree.leaves(gradient), expected, strict=True):
+        np.testing.assert_allclose(one, 4 * other, rtol=1e-5)
 
 
 @pytest.mark.parametrize("family", FAMILIES[:2], ids=["objects", "equinox"])
@@ -179,7 +177,9 @@ def test_a_write_to_a_captured_reference_is_an_error_with_a_way_out(name, how_ca
 
     f = {"closure": step, "default": by_default, "method": by_method, "foreign object": by_holder}[how_captured]
     named = {"foreign object": "BatchStat", "method": r"count"}.get(how_captured, r"counter\.count")
-    with pytest.raises(CaptureError, match=rf"{name} of {f.__name__}: (.|\n)*{named}(.|\n)*([Pp]ass .*argument)"):
+    with pytest.raises(
+        CaptureError, match=rf"{name} of {f.__name__}: (.|\n)*{named}(.|\n)*Pass .* as an argument: lift\.{name}\("
+    ):
         how(lambda: WRITES[name](f))()
     assert counter.count.value is before
 
@@ -189,7 +189,7 @@ def test_the_way_out_of_a_captured_write_runs_as_the_message_says():
     with pytest.raises(CaptureError) as error:
         lift.jit(lambda: counter.add(1.0))()
     assert "jit of <lambda>: counter.count" in str(error.value)
-    assert "Pass the object that holds it as an argument: lift.jit(f)(counter" in str(error.value)
+    assert "as an argument: lift.jit(f)(counter" in str(error.value)
     lift.jit(lambda counter: counter.add(1.0))(counter)
     assert float(counter.count.value) == 1.0
 
@@ -230,7 +230,7 @@ def test_a_reference_captured_and_passed_is_an_error_that_names_both_when_it_is_
     def only_closed_over(passed):
         return passed.count.value if passed is not None else counter.count.value
 
-    np.testing.assert_array_equal(how(lambda c: transform(only_closed_over)(c))(counter), jnp.zeros(2))
+    np.testing.assert_array_equal(transform(only_closed_over)(counter), jnp.zeros(2))
 
 
 @both_ways

@@ -124,9 +124,8 @@ def test_a_shared_parameter_has_one_summed_gradient_through_grad_jit_and_an_opti
 def test_a_parameter_shared_by_two_differentiated_arguments_is_summed_in_the_first(how):
     one, other = Affine(*weights()), Affine(*weights(1))
     other.bias = one.bias
-    first, second = how(lambda a, b: lift.grad(lambda a, b: (a.bias + 2 * b.bias).sum(), argnums=(0, 1))(a, b))(
-        one, other
-    )
+    lifted = lift.grad(lambda a, b: (a.bias + 2 * b.bias).sum(), argnums=(0, 1))
+    first, second = how(lambda a, b: lifted(a, b))(one, other)
     np.testing.assert_array_equal(first["bias"], jnp.full(3, 3.0))
     assert sorted(second) == ["weight"]
 
@@ -135,7 +134,7 @@ def test_a_parameter_shared_by_two_differentiated_arguments_is_summed_in_the_fir
 def test_a_parameter_shared_by_a_differentiated_and_another_argument_is_an_error(how):
     one, other = Affine(*weights()), Affine(*weights(1))
     other.bias = one.bias
-    with pytest.raises(AliasError, match=r"grad of <lambda>: a\.bias and b\.bias are one Param\n.*diff\n.*(None|not)"):
+    with pytest.raises(AliasError, match=r"grad of <lambda>: a\.bias and b\.bias are one Param\n.*: diff.*\n.*: not "):
         how(lambda a, b: lift.grad(lambda a, b: (a.bias * b.bias).sum())(a, b))(one, other)
 
 

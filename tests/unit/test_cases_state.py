@@ -119,11 +119,11 @@ def test_a_broadcast_reference_may_be_written_with_one_value_for_all_lanes(how):
 def test_a_broadcast_statistic_written_differently_in_each_lane_is_an_error_that_names_it(how):
     model = Net()
     mean = model.bn.mean.value
-    with pytest.raises(WriteError, match=r"vmap of forward: model\.bn\.mean was written"):
 
-        def forward(model, x):
-            return model(x)
+    def forward(model, x):
+        return model(x)
 
+    with pytest.raises(WriteError, match=r"vmap of forward: model\.bn\.mean.* was written"):
         how(lambda m, x: lift.vmap(forward, in_axes=(None, 0))(m, x))(model, XS)
     assert model.bn.mean.value is mean
 

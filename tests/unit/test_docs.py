@@ -5,6 +5,8 @@ Words behind the language of a block say how it is run:
 - `raises`, `warns`: it ends with an error, or warns, and the message is the text block below.
 - `file=NAME`: it is a file, from which other blocks import; several blocks with one name are one file.
 - `script`: it runs in a process of its own, where the page's files are an installed distribution.
+
+With UPDATE_DOCS=1 in the environment, text blocks that differ are written anew, to be read before they are committed.
 """
 
 from __future__ import annotations
@@ -44,12 +46,12 @@ REGISTRIES = [each for each in vars(registry).values() if isinstance(each, regis
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """A fenced block: its language and further words, its text, its first line's number, and the text block below."""
+    """A fenced block: its language and further words, its text, its first line's number, where its output stands."""
 
     words: tuple[str, ...]
     text: str
     line: int
-    output: str | None
+    output: tuple[int, int] | None
 
     @property
     def file(self) -> str | None:
@@ -62,9 +64,11 @@ def blocks(page: str) -> list[Block]:
     result = []
     for fence, after in itertools.pairwise([*found, None]):
         assert fence is not None
-        shows = after is not None and after["info"] == "text" and not text[fence.end() : after.start()].strip()
+        output = None
+        if after is not None and after["info"] == "text" and not text[fence.end() : after.start()].strip():
+            output = after.span("text")
         line = text.count("\n", 0, fence.start("text")) + 1
-        result.append(Block(tuple(fence["info"].split()), fence["text"], line, after["text"] if shows else None))
+        result.append(Block(tuple(fence["info"].split()), fence["text"], line, output))
     return result
 
 
@@ -144,6 +148,8 @@ def test_the_blocks_of_a_page_do_what_it_says(page: str, folder: Path, monkeypat
     module = types.ModuleType("page_" + re.sub(r"\W", "_", PAGES[page].stem))
     monkeypatch.setitem(sys.modules, module.__name__, module)
     known = set(cells())
+    text = PAGES[page].read_text(encoding="utf-8")
+    different: list[tuple[Block, str, str]] = []
     if any(block.file for block in blocks(page)):
         install(page, folder)
     for block in blocks(page):
@@ -152,10 +158,15 @@ def test_the_blocks_of_a_page_do_what_it_says(page: str, folder: Path, monkeypat
         if block.words[0] != "python" or block.file is not None:
             continue
         got = run_script(block, folder) if "script" in block.words else run(page, block, vars(module))
-        want = doctest.Example("", block.output or "")
-        checker = doctest.OutputChecker()
-        right = checker.check_output(want.want, got, doctest.ELLIPSIS)
-        assert right, f"{page}:{block.line}\n{checker.output_difference(want, got, doctest.ELLIPSIS)}"
+        want = text[slice(*block.output)] if block.output else ""
+        if not doctest.OutputChecker().check_output(want, got, doctest.ELLIPSIS):
+            different.append((block, want, got))
+    if "UPDATE_DOCS" in os.environ:
+        for block, _, got in reversed(different):
+            assert block.output, f"{page}:{block.line} prints, and has no text block below: {got}"
+            text = text[: block.output[0]] + got + text[block.output[1] :]
+        PAGES[page].write_text(text, encoding="utf-8")
+    assert not different, "\n".join(f"{page}:{block.line}\n{want}not\n{got}" for block, want, got in different)
     for cell in set(cells()) - known:
         cell.check_values()
         cell.check_values(liftcore.jit)
@@ -191,10 +202,15 @@ def test_every_page_is_linked_from_the_map_or_from_the_index_of_proposals() -> N
 
 @pytest.mark.parametrize("page", PAGES)
 def test_the_tests_that_a_page_names_exist(page: str) -> None:
-    for file, name in re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", PAGES[page].read_text(encoding="utf-8")):
-        path = DOCS.parent / file
-        assert path.is_file(), f"{page}: {file}"
-        assert not name or f"def {name}(" in path.read_text(encoding="utf-8"), f"{page}: {file}::{name}"
+    text = PAGES[page].read_text(encoding="utf-8")
+    for file in re.findall(r"`(tests/[\w/.]+)`", text):
+        assert (DOCS.parent / file).exists(), f"{page}: {file}"
+    named = re.findall(r"`(test_\w+)`", text)
+    files = (DOCS.parent / "tests").rglob("test_*.py") if named else ()
+    defined = {
+        name for file in files for name in re.findall(r"^def (\w+)", file.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    assert set(named) <= defined
 
 
 def documented() -> dict[str, dict[str, str]]:
@@ -212,13 +228,15 @@ def documented() -> dict[str, dict[str, str]]:
 
 def signature(value: Any) -> str:
     """The parameters without annotations; a default that is no plain value is written as three dots."""
+    called = value
     if isinstance(value, type):
         # A class's own parameters are those of its __init__; the errors all have those of their base.
+        called = inspect.getattr_static(value, "__init__")
         inherited = issubclass(value, errors.LiftError) and value is not errors.LiftError
-        if inherited or getattr(value, "_is_protocol", False) or not inspect.isfunction(value.__init__):
+        if inherited or getattr(value, "_is_protocol", False) or not inspect.isfunction(called):
             return ""
     try:
-        found = inspect.signature(value.__init__ if isinstance(value, type) else value)
+        found = inspect.signature(called)
     except (TypeError, ValueError):  # nothing to call, or nothing that tells
         return ""
     parameters = []

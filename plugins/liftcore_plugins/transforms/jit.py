@@ -26,9 +26,9 @@ def _meaning(spelling: Any, site: Site) -> Spec:
     return Spec(_DONATED if donated else _KEPT, _KEPT, carried=donated, role=spelling)
 
 
-def _distinct(buckets: Sequence[Bucket]) -> tuple[Bucket, ...]:
-    """Copies of repeated arrays, since XLA takes no buffer twice in a call that donates it."""
-    seen: set[int] = set()
+def _distinct(bucket: Bucket, kept: Iterable[Bucket]) -> Bucket:
+    """The donated bucket with copies of what is donated twice, or kept as well: XLA takes no such buffer."""
+    seen = {id(leaf) for other in kept for leaf in other.leaves}
 
     def once(leaf: Any) -> Any:
         if isinstance(leaf, jax.Array) and id(leaf) in seen:
@@ -36,7 +36,7 @@ def _distinct(buckets: Sequence[Bucket]) -> tuple[Bucket, ...]:
         seen.add(id(leaf))
         return leaf
 
-    return tuple(Bucket([once(leaf) for leaf in bucket.leaves], bucket.layout) for bucket in buckets)
+    return Bucket([once(leaf) for leaf in bucket.leaves], bucket.layout)
 
 
 class Lowered:
@@ -100,12 +100,14 @@ class _Run:
 
     def __init__(self, program: Program, options: Mapping[str, Any]) -> None:
         (pure,) = program.pures
-        donated = [index for index, key in enumerate(program.ins) if key == _DONATED]
-        self._jitted = jax.jit(pure, donate_argnums=donated, **options)
-        self._donates = bool(donated)
+        self._donated = program.ins.index(_DONATED) if _DONATED in program.ins else None
+        self._jitted = jax.jit(pure, donate_argnums=() if self._donated is None else self._donated, **options)
 
     def __call__(self, *buckets: Bucket) -> Any:
-        return self._jitted(*(_distinct(buckets) if self._donates else buckets))
+        if self._donated is not None:
+            before, one, after = buckets[: self._donated], buckets[self._donated], buckets[self._donated + 1 :]
+            buckets = (*before, _distinct(one, (*before, *after)), *after)
+        return self._jitted(*buckets)
 
     def stage(self, name: str, buckets: Sequence[Bucket]) -> Any:
         """The jitted function's stage of that name: "trace" or "lower"."""
