@@ -30,9 +30,6 @@ CHANNELS = (1, 32, 64, 64)
 STRIDES = (1, 2, 2)
 DROPOUT = 0.3
 
-#: What is trained. Running statistics in an `eqx.nn.State` are floating-point arrays of a tree like any other.
-WEIGHTS = lift.All("param", lift.Not(lift.In(eqx.nn.State)))
-
 
 # ---- the training step, for both families
 
@@ -48,9 +45,9 @@ def train_step(
     model: Any, moments: Any, optimizer: optax.GradientTransformation, images: jax.Array, labels: jax.Array
 ) -> tuple[Any, Any, jax.Array]:
     """One step of the optimizer: returns the model, the optimizer's moments and the loss."""
-    differentiate = lift.value_and_grad(loss_fn, argnums=lift.DiffState(0, WEIGHTS), has_aux=True)
+    differentiate = lift.value_and_grad(loss_fn, has_aux=True)
     (loss, model), gradients = differentiate(model, images, labels)
-    weights = lift.state(model, WEIGHTS)
+    weights = lift.state(model, "param")
     updates, moments = optimizer.update(gradients, moments, weights)
     model = lift.update(model, optax.apply_updates(weights, updates))
     return model, moments, loss
@@ -184,7 +181,7 @@ def main(argv: Sequence[str] | None = None) -> float:
     steps = len(data.train_images) // options.batch
     optimizer = optax.adam(optax.cosine_decay_schedule(options.rate, options.epochs * steps))
     model = FAMILIES[options.family](options.seed)
-    moments = optimizer.init(lift.state(model, WEIGHTS))
+    moments = optimizer.init(lift.state(model, "param"))
 
     losses, accuracies, start = [], [], time.perf_counter()
     for epoch in (bar := tqdm(range(options.epochs), desc=f"digits, {options.family}", unit="epoch")):
@@ -197,7 +194,7 @@ def main(argv: Sequence[str] | None = None) -> float:
     seconds = time.perf_counter() - start
 
     guesses = np.asarray(predict(model, data.test_images))
-    weights = sum(leaf.size for leaf in jax.tree.leaves(lift.state(model, WEIGHTS)))
+    weights = sum(leaf.size for leaf in jax.tree.leaves(lift.state(model, "param")))
     print(f"family:   {options.family}, {weights} weights")
     print(f"training: {len(losses)} steps in {seconds:.1f} s, compilation included")
     print(f"test:     {accuracies[-1]:.2%} of {len(guesses)} images, {(guesses != data.test_labels).sum()} wrong")

@@ -347,7 +347,7 @@ def _translated(error: Exception, call: Call, own: bool) -> Exception | None:
         return None
     for original, ours in ((TypeError, TransformTypeError), (ValueError, TransformValueError)):
         if isinstance(error, original):
-            return ours(str(call), where="JAX refused", found=[words.strip()])
+            return ours(str(call), where="refused", found=[words.strip()])
     error.add_note(f"In {call}.")
     return None
 

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
 
-__all__ = ["MISSING", "Missing", "decorator"]
+__all__ = ["MISSING", "Flexible", "Missing", "decorator"]
 
-F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R", covariant=True)
+
+
+class Flexible(Protocol[P, R]):
+    """A transform that can be called with its function, or without it to get a decorator."""
+
+    @overload
+    def __call__(self, f: Callable[..., Any], /, *args: P.args, **options: P.kwargs) -> R: ...
+    @overload
+    def __call__(self, *args: P.args, **options: P.kwargs) -> Callable[[Callable[..., Any]], R]: ...
 
 
 class Missing:
@@ -21,7 +31,7 @@ class Missing:
 MISSING = Missing()
 
 
-def decorator(transform: F) -> F:
+def decorator(transform: Callable[Concatenate[Callable[..., Any], P], R]) -> Flexible[P, R]:
     """Lets a transform be called without its function, to be used as a decorator with options.
 
     Args:
@@ -45,4 +55,4 @@ def decorator(transform: F) -> F:
             return lambda function: transform(function, *args, **options)
         return transform(f, *args, **options)
 
-    return flexible  # type: ignore[return-value]
+    return cast("Flexible[P, R]", flexible)

@@ -342,6 +342,14 @@ class Done(Protocol):
         """The inverse of `pack` for one argument: leaves in the order of the bucket."""
 
 
+def _no_prefixes(arguments: Arguments) -> Mapping[str, Any]:
+    return dict.fromkeys(arguments.names())
+
+
+def _together(spelling: Any, site: Site) -> Spec:
+    return Spec("all", "all")
+
+
 def _keep(passed: Arguments, values: Mapping[str, Any], out: Any) -> tuple[Mapping[str, Any], Any]:
     return {}, out
 
@@ -356,12 +364,14 @@ class LiftSpec:
 
     Attributes:
       name: the transform's name.
-      ins: `ins(arguments) -> {name: prefix}` for all names; see `liftcore.prefixes.by_parameter` and `selected`.
-      outs: prefix of the output.
-      spec: `spec(spelling, site) -> Spec`, the meaning of a spelling. It is asked once for each spelling before there
-        is a value (`site.value` is None; only the buckets matter then), and once for each leaf.
       run: `run(program) -> f`, where `f(*buckets) -> (out buckets, structure, *extra)`; called once for each
         structure of arguments, so that what it builds is cached.
+      ins: `ins(arguments) -> {name: prefix}` for all names; see `liftcore.prefixes.by_parameter` and `selected`. By
+        default each gets None.
+      outs: prefix of the output.
+      spec: `spec(spelling, site) -> Spec`, the meaning of a spelling. It is asked once for each spelling before there
+        is a value (`site.value` is None; only the buckets matter then), and once for each leaf. By default all leaves
+        travel in one bucket.
       key: the options of the user, which tell two uses of the transform apart; compared by value.
       tie: `tie(passed, values, out) -> (replaced, out)` inside, after the user's function: arguments by name that a
         returned value replaces (a loop's carry), and what remains of the output. May refuse the output.
@@ -371,10 +381,10 @@ class LiftSpec:
     """
 
     name: str
-    ins: Callable[[Arguments], Mapping[str, Any]]
-    outs: Any
-    spec: Callable[[Any, Site], Spec]
     run: Callable[[Program], Callable[..., Any]]
+    ins: Callable[[Arguments], Mapping[str, Any]] = _no_prefixes
+    outs: Any = None
+    spec: Callable[[Any, Site], Spec] = _together
     key: Hashable = ()
     tie: Callable[[Arguments, Mapping[str, Any], Any], tuple[Mapping[str, Any], Any]] = _keep
     finish: Callable[[Done], Any] = _output

@@ -167,6 +167,7 @@ def _tree(entry: _Entry) -> _Tree | None:
     with_keys, treedef = jax.tree_util.tree_flatten_with_path(value, is_leaf=lambda other: other is not value)
     _, auxiliary = treedef.node_data()  # type: ignore[attr-defined]
     inner = _Mode.ARGUMENT if mode is _Mode.ARGUMENT else _Mode.TREE
+    owners = (*owners, cls)
     return (
         (cls, statics.key(auxiliary), len(with_keys)),
         functools.partial(_rebuild_pytree, treedef),

@@ -23,7 +23,7 @@ def program(f, *arguments):
 
 
 def equations(f, *arguments):
-    """Equations, those of inner programs in place of the call, variables numbered: inner arguments may stand in any order."""
+    """Equations, inner ones in place of the call, variables by number: inner arguments may stand in any order."""
     numbers = {}
 
     def number(variable):

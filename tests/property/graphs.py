@@ -228,6 +228,14 @@ def has_identity(value: Any, mode: str) -> bool:
     return isinstance(value, (Module, Variable)) or (mode == "object" and type(value) in (list, dict))
 
 
+def _sorted(mapping: dict[Any, Any]) -> list[tuple[Any, Any]]:
+    """The items of a dict that is a tree: by key, as JAX has them, if that can be."""
+    try:
+        return sorted(mapping.items(), key=lambda pair: pair[0])
+    except TypeError:
+        return list(mapping.items())
+
+
 def children(value: Any, mode: str) -> list[tuple[Any, Any, str]] | None:
     """What stands in a value: (key, child, mode); None for arrays and static values."""
     below = mode
@@ -241,7 +249,7 @@ def children(value: Any, mode: str) -> list[tuple[Any, Any, str]] | None:
         case tuple() | list():
             pairs = list(enumerate(value))
         case dict():
-            pairs = list(value.items()) if mode == "object" else sorted(value.items())
+            pairs = list(value.items()) if mode == "object" else _sorted(value)
         case Affine():
             pairs, below = [("kernel", value.kernel), ("rest", value.rest)], "tree"
         case Pair():

@@ -74,7 +74,7 @@ def blueprints(
       trees: forms of trees below objects.
       roots: the most arguments.
     """
-    count = draw(st.integers(1, most))
+    count = draw(st.sampled_from(range(2, most + 1)))
     chosen = ["box", *(draw(st.sampled_from(kinds)) for _ in range(1, count))]
     holders = [number for number, kind in enumerate(chosen) if kind not in VARIABLES]
     # A Python number is a leaf in an argument or a variable, and static below an object.
@@ -130,6 +130,5 @@ def programs(
     """Programs of some kinds of steps."""
     number = st.integers(0, 11)
     step = st.builds(Step, st.sampled_from([step.__name__ for step in steps]), number, number, number)
-    return st.builds(
-        Program, st.lists(step, min_size=1, max_size=most).map(tuple), st.sampled_from(results), number
-    )
+    several = st.sampled_from(range(1, most + 1)).flatmap(lambda count: st.tuples(*[step] * count))
+    return st.builds(Program, several, st.sampled_from(results), number)

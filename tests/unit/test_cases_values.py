@@ -57,25 +57,23 @@ def test_the_caller_s_dicts_and_lists_are_never_written_to(transform):
 
 
 @each_transform
-def test_a_jax_reference_passes_in_and_is_written_where_it_lies(transform):
-    if transform is TRANSFORMS["vmap"] or transform is TRANSFORMS["grad"]:
+def test_a_jax_reference_passes_in_and_is_read_as_it_is(transform):
+    ref = jax.new_ref(XS)
+    for value in (XS, 3 * XS):
+        ref[...] = value
+        np.testing.assert_array_equal(np.atleast_2d(transform(lambda ref: ref[...] * 2, ref))[0], 2 * value)
 
-        def read(ref):
-            return ref[...] * 2
 
-        np.testing.assert_array_equal(transform(read, jax.new_ref(XS)), 2 * XS)
-        return
-
+@pytest.mark.parametrize("name", ["jit", "remat", "scan"])
+def test_a_jax_reference_is_written_where_it_lies(name):
     def write(ref):
         ref[...] = ref[...] + 1.0
-        return ref[...]
 
-    ref, model = jax.new_ref(XS), lift.Module()
+    ref, model, steps = jax.new_ref(XS), lift.Module(), 2 if name == "scan" else 1
     model.ref = ref
-    np.testing.assert_array_equal(np.atleast_2d(transform(write, ref))[0], XS + 1)
-    steps = float(ref[0])
+    TRANSFORMS[name](write, ref)
     np.testing.assert_array_equal(ref[...], XS + steps)
-    transform(lambda m: write(m.ref), model)
+    TRANSFORMS[name](lambda model: write(model.ref), model)
     np.testing.assert_array_equal(ref[...], XS + 2 * steps)
 
 
@@ -130,16 +128,15 @@ def test_a_module_inside_a_static_value_is_read_as_it_is_and_a_write_names_where
     assert float(counter.count.value) == 5.0
 
 
-@both_ways
 @pytest.mark.parametrize("transform", ["jit", "remat", "vmap", "scan"])
 @pytest.mark.parametrize(
     "hold", [lambda x: {1: types.SimpleNamespace(x=x)}, lambda x: collections.deque([x])], ids=["object", "deque"]
 )
-def test_an_array_inside_a_static_value_names_the_path_to_it(transform, hold, how):
+def test_an_array_inside_a_static_value_names_the_path_to_it(transform, hold):
     model = lift.Module()
     model.table = hold(jnp.ones(2))
     with pytest.raises(StaticError, match=rf"{transform} of <lambda>: (.|\n)*m\.table"):
-        how(lambda m: TRANSFORMS[transform](lambda m: 1.0, m))(model)
+        TRANSFORMS[transform](lambda m: 1.0, model)
 
 
 @both_ways

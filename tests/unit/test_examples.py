@@ -48,7 +48,7 @@ def test_a_step_changes_weights_statistics_and_streams(example: ModuleType, fami
     optimizer = example.optax.sgd(0.1)
     before = lift.state(model)
     images, labels = np.ones((4, 8, 8), np.float32), np.arange(4)
-    moments = optimizer.init(lift.state(model, example.WEIGHTS))
+    moments = optimizer.init(lift.state(model, "param"))
     model, _, _ = example.train_step(model, moments, optimizer, images, labels)
     pairs = jax.tree.map(lambda old, new: bool((old != new).any()), before, lift.state(model))
     rest = [path for path, changed in jax.tree.leaves_with_path(pairs) if not changed]

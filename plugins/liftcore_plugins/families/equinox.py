@@ -16,7 +16,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from liftcore.protocol import Family, FamilyCase, Node
+from liftcore.protocol import Family, FamilyCase, Node, Site, inexact_is_param
 
 __all__ = ["case", "family"]
 
@@ -40,6 +40,12 @@ def _kind(cls: type) -> Node | None:
         return (known if vars(module).keys() <= known else frozenset(items(module))) - traced
 
     return Node(items=items, make=object.__new__, fill=_fill, static=static, identity=False)
+
+
+def _tags(site: Site) -> frozenset[str]:
+    # Running statistics are floating-point arrays too, and no parameters.
+    stateful = any(issubclass(owner, (eqx.nn.State, eqx.nn.StateIndex)) for owner in site.owners)
+    return frozenset(("state",)) if stateful else inexact_is_param(site)
 
 
 def _as_equinox_keeps_it(module: eqx.Module) -> Mapping[str, Any]:
@@ -85,5 +91,5 @@ def _write(model: _Affine, arrays: Mapping[str, Any]) -> _Affine:
     return dataclasses.replace(model, **arrays)
 
 
-family = Family(name="equinox", kind=_kind)
+family = Family(name="equinox", kind=_kind, tags=_tags)
 case = FamilyCase(make=_make, apply=_apply, arrays=_arrays, write=_write)

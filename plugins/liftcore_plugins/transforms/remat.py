@@ -10,13 +10,9 @@ import jax
 from liftcore import prefixes
 from liftcore.engine import Lifted, lift
 from liftcore.options import decorator
-from liftcore.protocol import STATIC, Arguments, Case, LiftSpec, Program, Site, Spec
+from liftcore.protocol import STATIC, Arguments, Case, LiftSpec, Program
 
 __all__ = ["case", "remat"]
-
-
-def _meaning(spelling: Any, site: Site) -> Spec:
-    return Spec("kept", "kept")
 
 
 @decorator
@@ -60,8 +56,7 @@ def remat(
         (pure,) = program.pures
         return jax.checkpoint(pure, prevent_cse=prevent_cse, policy=policy)
 
-    spec = LiftSpec(name="remat", ins=ins, outs=None, spec=_meaning, run=run, key=(prevent_cse, policy, static))
-    return lift(f, spec)
+    return lift(f, LiftSpec(name="remat", run=run, ins=ins, key=(prevent_cse, policy, static)))
 
 
 case = Case(lift=lambda f, prefix: remat(f), plain=lambda f, picked: jax.checkpoint(f))
