@@ -23,10 +23,11 @@ __all__ = ["Assigned", "Assignment"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Assigned:
-    """What an object got: the place of the first way to it, the prefix leaf there, and the spec of each leaf."""
+    """What an object got: place of the first way to it, the prefix leaf there, and key and spec of each leaf."""
 
     place: Place
     prefix: Any
+    keys: tuple[Path, ...]
     specs: tuple[Spec, ...]
 
 
@@ -122,7 +123,7 @@ class Assignment:
         obj, found, given = self._objects[edge.number], self._found(edge.number), self.assigned.get(edge.number)
         if given is None:
             specs = self._specs(edge.place, obj, edge.prefix, found)
-            self.assigned[edge.number] = Assigned(edge.place, edge.prefix, specs)
+            self.assigned[edge.number] = Assigned(edge.place, edge.prefix, found.part.region.leaf_keys, specs)
             self._follow(edge.place, obj, edge.prefix, found, None)
             return
         if self._captured in (given.place.root, edge.place.root) and given.place.root != edge.place.root:
@@ -133,9 +134,11 @@ class Assignment:
         ):
             return
         self._checked.add((edge.way, edge.number))
-        # An object that was taken in may have other leaves now; what it had then is what must agree.
-        specs = self._specs(edge.place, obj, edge.prefix, found) if len(found.leaves) == len(given.specs) else ()
-        for key, mine, first in zip(found.part.region.leaf_keys, specs, given.specs, strict=False):
+        # An object that came in may have other leaves now: what it had then must agree.
+        firsts = dict(zip(given.keys, given.specs, strict=True))
+        specs = self._specs(edge.place, obj, edge.prefix, found)
+        for key, mine in zip(found.part.region.leaf_keys, specs, strict=True):
+            first = firsts.get(key, mine)
             if self._compared(mine) != self._compared(first):
                 raise self._conflict(edge, key, mine, given, first)
         self._follow(edge.place, obj, edge.prefix, found, edge.way)

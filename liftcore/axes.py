@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -11,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from liftcore.buckets import Bucket
-from liftcore.errors import AxisError, LiftWarning, PrefixError
+from liftcore.errors import AxisError, PrefixError, warn
 from liftcore.paths import text
 from liftcore.protocol import Call, Program, Site, Spec
 
@@ -52,14 +51,12 @@ class AxisSpec(Spec):
             return
         streams = sorted(site.tags - {"rng", "rng_key", "rng_count"})
         stream = f"stream {streams[0]!r}" if streams else "a stream"
-        warnings.warn(
+        warn(
             f"{site.call}: {text(site.root, site.path)}: {stream} is not mapped, so that every lane draws the same "
             "numbers.\nWays out:\n"
             f"  1. Split it: with lift.split_rngs({site.root}, splits=n): ... and give its state axis 0: "
             'lift.StateAxes({"rng": 0, ...: None}).\n'
             '  2. If equal numbers are meant, say so: lift.StateAxes({"rng": None, ...: None}).',
-            LiftWarning,
-            stacklevel=2,
         )
 
 

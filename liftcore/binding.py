@@ -1,9 +1,8 @@
 """Binding: which parameter each argument of a lifted call belongs to, and how the function is called with them.
 
 A callable object, or the object of a bound method, is itself an implicit argument. What the function captures is a
-hidden
-one: the function itself is taken apart with the other arguments, and the one that runs is rebuilt around the inner
-  objects.
+hidden one: the function itself is taken apart with the other arguments, and the one that runs is rebuilt around the
+inner objects.
 """
 
 from __future__ import annotations
@@ -16,12 +15,10 @@ from typing import Any
 
 from liftcore.errors import BindError
 from liftcore.families import is_object
+from liftcore.paths import CAPTURED
 from liftcore.protocol import Arguments, Call
 
-__all__ = ["CAPTURED", "Bound", "Target", "name_of"]
-
-#: Name of the hidden argument.
-CAPTURED = "<captured>"
+__all__ = ["Bound", "Target", "name_of"]
 
 
 def name_of(function: Any) -> str:
@@ -38,17 +35,20 @@ class Bound:
     Attributes:
       values: each argument by name: the parameter's, "xs[0]" for one of *xs, the keyword's for one of **kwargs.
       arguments: how they were passed.
+      spelled: the keyword of each argument passed by keyword, by its name.
     """
 
     values: dict[str, Any]
     arguments: Arguments
+    spelled: dict[str, str]
 
     def apply(self, function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
         """Calls a function with other values in the places of these arguments."""
         names = self.arguments
         first = () if names.bound is None else (names.bound,)
         return function(
-            *[values[name] for name in (*first, *names.positional)], **{name: values[name] for name in names.keywords}
+            *[values[name] for name in (*first, *names.positional)],
+            **{self.spelled[name]: values[name] for name in names.keywords},
         )
 
 
@@ -64,6 +64,7 @@ class Target:
 
     Args:
       function: a function, a bound method, a callable object, or anything else that can be called.
+      implicit: whether what it is bound to becomes an argument.
 
     Attributes:
       function: what is called, with the bound object first.
@@ -71,7 +72,7 @@ class Target:
       name: for messages.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], *, implicit: bool = True) -> None:
         if not callable(function):
             raise BindError(
                 "Lifting a function",
@@ -83,7 +84,9 @@ class Target:
         self.name = name_of(function)
         self.owner: Any = None
         self.function = function
-        if bare is not None and is_object(owner):
+        if not implicit:
+            pass
+        elif bare is not None and is_object(owner):
             self.function, self.owner = bare, owner
         elif is_object(function):
             self.function, self.owner = type(function).__call__, function
@@ -130,6 +133,9 @@ class Target:
             for index in range(len(args))
         ]
         values.update(zip(positional, args, strict=True))
-        values.update(kwargs)
+        # With f(x, /, **rest) a keyword may have the name of an argument before it.
+        spelled = {f"rest[{name!r}]" if name in values else name: name for name in kwargs}
+        values.update({name: kwargs[keyword] for name, keyword in spelled.items()})
         values[CAPTURED] = captured
-        return Bound(values, Arguments(tuple(positional), tuple(kwargs), bound, CAPTURED, parameters, call))
+        arguments = Arguments(tuple(positional), tuple(spelled), bound, CAPTURED, parameters, call)
+        return Bound(values, arguments, spelled)

@@ -17,7 +17,11 @@ from liftcore._jax import trace_state
 from liftcore.errors import CaptureError
 from liftcore.protocol import Call, Reference
 
-__all__ = ["Frame", "check_write", "entered", "is_passed", "read", "token", "trace_state"]
+__all__ = ["Frame", "PassedToo", "check_write", "entered", "is_passed", "read", "token", "trace_state"]
+
+
+class PassedToo(CaptureError):
+    """A captured cell was read that is also passed."""
 
 
 class Frame:
@@ -97,7 +101,7 @@ def read(cell: Any, kind: Reference, born: object | None) -> Any:
         if inner is not None:
             return kind.read(inner)
         if id(cell) in frame.passed:
-            raise CaptureError(
+            raise PassedToo(
                 str(frame.call),
                 where=f"a captured {type(cell).__name__}",
                 found=[f"passed as {frame.passed[id(cell)]}", "captured from outside of the function, and read inside"],

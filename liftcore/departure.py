@@ -20,7 +20,7 @@ import numpy as np
 from liftcore import captures, prefixes
 from liftcore.aliasing import Assigned, Assignment
 from liftcore.buckets import Bucket, Layout
-from liftcore.errors import CaptureError, CarryError, FilterError, StructureError, WriteError
+from liftcore.errors import CaptureError, CarryError, FilterError, PrefixError, StructureError, WriteError
 from liftcore.paths import text
 from liftcore.protocol import EMPTY, Arguments, Call, LiftSpec, Node, Reference, Site, Spec
 from liftcore.structure import Found, Part, Place, assemble, fill, make_empty, object_kind
@@ -133,6 +133,14 @@ class _Outputs:
     def put(self, value: Any, spec: Spec, where: str, number: int | None) -> _Out:
         """Puts one leaf into its bucket; `number` is the input leaf in whose place it stands, if any."""
         value = spec.depart(value, self._arrival.call)
+        if spec.bucket_out not in self._index:
+            raise PrefixError(
+                str(self._arrival.call),
+                where=where,
+                found=[f"its spec is {spec}, which nothing announced before the call"],
+                why="JAX is told the prefix of the output before there is one.",
+                ways=["Choose by filter: lift.StateAxes({...}), which says all that it can give."],
+            )
         index = self._index[spec.bucket_out]
         slot = None if number is None else self._arrival.slots.get(number)
         if slot is None:
@@ -182,12 +190,6 @@ class _Outputs:
             )
             for index, key in enumerate(self._arrival.outs)
         )
-
-
-def captured_name(place: Place) -> str:
-    """What the user's code calls a captured object: the first name below the function's number."""
-    names = [key for key in place.path if not isinstance(key, int)]
-    return text(str(names[0]), place.path[place.path.index(names[0]) + 1 :]) if names else "it"
 
 
 def _mismatch(call: Call, where: str, was: str, now: str) -> CarryError:
@@ -391,7 +393,7 @@ class _Departing:
     def _check_captured(self, obj: Any, place: Place) -> None:
         if place.root != self.arrival.captured:
             return
-        name = captured_name(place)
+        name = str(place)
         holder = re.split(r"[.\[]", name)[0]
         raise CaptureError(
             str(self.arrival.call),

@@ -10,35 +10,37 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import itertools
 import re
 import threading
-import warnings
+import types
 import weakref
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, TypeVar, cast
 
 import jax
 import numpy as np
 
 from liftcore import captures, functional, prefixes, statics
 from liftcore.aliasing import Assignment
-from liftcore.binding import CAPTURED, Bound, Target
+from liftcore.binding import Bound, Target
 from liftcore.buckets import Bucket, Layout, Opaque
-from liftcore.captures import Frame, entered
+from liftcore.captures import Frame, PassedToo, entered
 from liftcore.departure import Arrival, Departure, depart, merge
 from liftcore.errors import (
     CaptureError,
     LiftError,
-    LiftWarning,
+    PrefixError,
     StructureError,
     TransformTypeError,
     TransformValueError,
+    warn,
 )
 from liftcore.families import kind_of
 from liftcore.functions import Wrapper
-from liftcore.paths import Path, text
+from liftcore.paths import CAPTURED, Path, text
 from liftcore.protocol import STATIC, Arguments, Call, LiftSpec, Program, Reference, Site, Spec
-from liftcore.structure import Forest, assemble, fill, make_empty
+from liftcore.structure import Forest, build
 from liftcore.walk import Static, Walk
 
 __all__ = ["Lifted", "Prepared", "lift"]
@@ -52,41 +54,63 @@ class _Cache:
 
     Attributes:
       programs: by everything that a program depends on.
-      reported: captured cells that the function was seen to read, by id, held weakly.
+      reported: captured cells that the function was seen to read, by the order in which they were, held weakly.
       recounted: how often a static number changed in a call that had to be traced, by attribute.
     """
 
-    programs: dict[Hashable, _Built] = dataclasses.field(default_factory=dict)
-    reported: dict[int, Callable[[], Any]] = dataclasses.field(default_factory=dict)
+    programs: dict[tuple[Hashable, ...], _Built] = dataclasses.field(default_factory=dict)
+    reported: weakref.WeakValueDictionary[int, Any] = dataclasses.field(default_factory=weakref.WeakValueDictionary)
     recounted: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def cells(self) -> tuple[Any, ...]:
         """The captured cells that are still alive."""
-        cells = [reference() for reference in list(self.reported.values())]
-        return tuple(cell for cell in cells if cell is not None)
+        with _lock:
+            return tuple(self.reported.values())
 
     def recount(self, call: Call, numbers: Sequence[str]) -> None:
         """Warns of a static number that changes again and again, since each value is a program of its own."""
         for number in numbers:
             self.recounted[number] = self.recounted.get(number, 0) + 1
             if self.recounted[number] == _OFTEN:
-                warnings.warn(
+                warn(
                     f"{call}: {number} is a Python number that changed in {_OFTEN} calls, and each time the function "
                     "was traced and compiled anew: a number in an object is a static value.\n"
                     f"Way out: Make it an array, or put it into a lift.Variable: {number} = lift.Variable(0).",
-                    LiftWarning,
-                    stacklevel=4,
                 )
 
     def report(self, cells: Mapping[int, Any]) -> None:
         """Notes captured cells, so that the next try has them as hidden inputs."""
-        for number, cell in cells.items():
-            self.reported[number] = weakref.ref(cell)
+        with _lock:
+            known = set(map(id, self.reported.values()))
+            self.reported.update({next(_serial): cell for number, cell in cells.items() if number not in known})
+
+    def serials(self, cells: Sequence[Any]) -> tuple[int, ...]:
+        """What tells these cells from others that a program may have been made with; never used again, as an id is."""
+        with _lock:
+            numbers = {id(cell): number for number, cell in self.reported.items()}
+        return tuple(numbers[id(cell)] for cell in cells)
+
+    def keep(self, key: tuple[Hashable, ...], built: _Built) -> _Built:
+        """Keeps a program, unless another thread was faster; the oldest go when there are many."""
+        with _lock:
+            while len(self.programs) >= _MOST:
+                del self.programs[next(iter(self.programs))]
+            return self.programs.setdefault(key, built)
+
+    def forget(self, transform: Hashable) -> None:
+        """Forgets the programs of one transform with its options."""
+        with _lock:
+            for key in [key for key in self.programs if key[0] == transform]:
+                del self.programs[key]
 
 
 # So many calls that change a static number are no accident.
 _OFTEN = 4
 
+# So many programs a function; JAX keeps as many traces.
+_MOST = 4096
+
+_serial = itertools.count()
 _lock = threading.RLock()
 _caches: weakref.WeakKeyDictionary[Any, _Cache] = weakref.WeakKeyDictionary()
 
@@ -161,7 +185,9 @@ class _Pure:
         hidden: dict[int, Any] = {}
         frame = Frame(call, hidden, prepared.passed())
         with entered(frame):
-            roots, objects = _build(arrival, prepared.forest, leaves)
+            forest = prepared.forest
+            parts = [found.part for found in forest.found]
+            roots, objects = build({name: found.part for name, found in forest.roots.items()}, parts, leaves)
             functions, cells = roots[CAPTURED]
             hidden.update(zip(map(id, prepared.cells), cells, strict=True))
             try:
@@ -176,28 +202,6 @@ class _Pure:
             self._cache.report(frame.missing)
             raise _Again
         return outs, Opaque(departure)
-
-
-def _build(arrival: Arrival, forest: Forest, leaves: Sequence[Any]) -> tuple[dict[str, Any], list[Any]]:
-    """Builds the inner arguments and objects around traced leaves."""
-    objects = [make_empty(found.part) for found in forest.found]
-    roots: dict[str, Any] = {}
-    start = 0
-    for place, number, found in _numbered(forest):
-        count = len(found.leaves)
-        entries = assemble(found.part, leaves[start : start + count], found.part.values, objects)
-        start += count
-        if number is None:
-            roots[place.root] = entries[0]
-        else:
-            fill(objects[number], found.part, entries)
-    return roots, objects
-
-
-def _numbered(forest: Forest) -> Iterator[tuple[Any, int | None, Any]]:
-    arguments = len(forest.roots)
-    for index, (place, _, found) in enumerate(forest):
-        yield place, None if index < arguments else index - arguments, found
 
 
 def _kind_of_leaf(leaf: Any) -> Hashable:
@@ -241,9 +245,19 @@ class Prepared:
     raised: BaseException | None = None
 
     @property
+    def call(self) -> Call:
+        """The lifted call, for messages."""
+        return self.built.arrival.call
+
+    @property
     def function(self) -> Callable[..., Any]:
         """What the transform made: a function of `buckets()`."""
         return self.built.run
+
+    @property
+    def program(self) -> object:
+        """Stands for the program: the same for two calls with arguments of one structure."""
+        return self.built
 
     def buckets(self) -> tuple[Bucket, ...]:
         """The leaves as JAX gets them."""
@@ -315,17 +329,14 @@ class _Done:
         places = self._places(name, bucket)
         return functional.pack(self._prepared.bound.values[name], {path: leaves[position] for position, path in places})
 
-    def unpack(self, name: str, bucket: Hashable, container: Any) -> Sequence[Any]:
-        found = functional.unpack(self._prepared.bound.values[name], container)
-        return [found[path] for _, path in self._places(name, bucket)]
-
 
 # How JAX names a leaf of a bucket: the pure function's parameter and index, and then the bucket's own name for it.
 _ARGUMENT = re.compile(r"\w+(\[\d+\])+ (?P<path>[\w<>]+(\.\w+|\[[^\]]+\])*)")
 
 
-def _translated(error: Exception, call: Call, own: bool) -> Exception | None:
+def _translated(error: Exception, passed: Arguments, own: bool) -> Exception | None:
     """The error to raise instead of one of JAX's; None if it is the user's, or ours."""
+    call = passed.call
     if isinstance(error, LiftError):
         return None
     words = _ARGUMENT.sub(lambda match: match["path"], str(error))
@@ -334,14 +345,17 @@ def _translated(error: Exception, call: Call, own: bool) -> Exception | None:
         if match is None:
             return None
         parameter = re.split(r"[.\[]", match["path"])[0]
+        ways = ["If it is data, choose with jnp.where or jax.lax.cond."]
+        if parameter in passed.names():
+            way = f'make it static: lift.jit(f, static_argnames="{parameter}")'
+            ways.insert(0, f"If it decides which program is compiled, {way}.")
+        else:
+            ways.append(f"{parameter} is captured: close over Python numbers, not over arrays that Python looks at.")
         return TransformTypeError(
             str(call),
             where=f"argument {parameter}: {match['path']} is traced, and Python wants its value",
             found=[words.strip()],
-            ways=[
-                f'If it decides which program is compiled, make it static: lift.jit(f, static_argnames="{parameter}").',
-                "If it is data, choose with jnp.where or jax.lax.cond.",
-            ],
+            ways=ways,
         )
     if own:
         return None
@@ -352,19 +366,61 @@ def _translated(error: Exception, call: Call, own: bool) -> Exception | None:
     return None
 
 
+class BoundLifted(Wrapper):
+    """A lifted function of a class body, bound to an object: its first argument.
+
+    Args:
+      lifted: the function.
+      obj: the object.
+    """
+
+    def __init__(self, lifted: Lifted, obj: Any) -> None:
+        self.functions = (lifted, obj)
+        self.__func__, self.__self__ = lifted, obj
+        self.__wrapped__ = types.MethodType(lifted, obj)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.__func__(self.__self__, *args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self.__func__, name)
+        return functools.partial(attribute, self.__self__) if name in self.__func__.methods else attribute
+
+    def __repr__(self) -> str:
+        return f"{self.__func__!r} of {self.__self__!r}"
+
+    def around(self, functions: Sequence[Any]) -> BoundLifted:
+        """The same method of another object."""
+        lifted, obj = functions
+        return BoundLifted(lifted, obj)
+
+    def key(self) -> Hashable:
+        """Nothing besides its parts."""
+        return ()
+
+
 class Lifted(Wrapper):
     """A lifted function.
 
     Args:
       functions: the user's function (several for branches).
       spec: the transform.
+
+    Attributes:
+      methods: names of the methods that take the function's arguments.
     """
+
+    methods: ClassVar[frozenset[str]] = frozenset(("prepare",))
 
     def __init__(self, functions: tuple[Callable[..., Any], ...], spec: LiftSpec) -> None:
         self.functions = functions
-        self._targets = tuple(Target(function) for function in functions)
+        # Of several functions each keeps the object that it is bound to: they are taken apart as captured ones.
+        self._targets = tuple(Target(function, implicit=len(functions) == 1) for function in functions)
         self._spec = spec
-        self._key = (spec.name, statics.key(spec.key))
+        options = spec.key
+        if options is None:
+            options = tuple(getattr(spec, field.name) for field in dataclasses.fields(spec))
+        self._key = (spec.name, statics.key(options))
         self._cache = _cache_of(self._targets[0].function)
         functools.update_wrapper(self, functions[0], updated=())
 
@@ -382,7 +438,14 @@ class Lifted(Wrapper):
 
     def __get__(self, obj: Any, cls: type | None = None) -> Any:
         """In a class body: self is an ordinary first parameter."""
-        return self if obj is None else functools.partial(self, obj)
+        return self if obj is None else BoundLifted(self, obj)
+
+    def __deepcopy__(self, memo: Any) -> Lifted:
+        return self  # as a function is
+
+    def clear_cache(self) -> None:
+        """Forgets all programs of this function under this transform and its options."""
+        self._cache.forget(self._key)
 
     def around(self, functions: Sequence[Callable[..., Any]]) -> Lifted:
         """The same transform of other functions."""
@@ -419,8 +482,8 @@ class Lifted(Wrapper):
             except _Again:
                 continue
             except Exception as error:
-                call = prepared.built.arrival.call
-                translated = _translated(error, call, own=error is prepared.raised)
+                own, prepared.raised = error is prepared.raised, None
+                translated = _translated(error, prepared.bound.arguments, own)
                 if translated is None:
                     raise
                 raise translated from error
@@ -432,6 +495,17 @@ class Lifted(Wrapper):
         functions = tuple(target.function for target in self._targets)
         bound = self._targets[0].bind(call, args, kwargs, (functions, self._cache.cells()))
         prefix = self._spec.ins(bound.arguments)
+        if prefix.keys() != bound.values.keys():
+            raise PrefixError(
+                str(call),
+                where="LiftSpec.ins of the transform",
+                found=[
+                    f"without a prefix: {', '.join(sorted(bound.values.keys() - prefix.keys())) or 'none'}",
+                    f"no argument: {', '.join(sorted(prefix.keys() - bound.values.keys())) or 'none'}",
+                ],
+                why="It gives a prefix to every name in `arguments.names()`, and to no other.",
+                ways=["Start with dict.fromkeys(arguments.names())."],
+            )
         forest, cells = _taken_apart(call, bound, prefix)
         leaves = forest.leaves()
         key = (
@@ -439,15 +513,12 @@ class Lifted(Wrapper):
             (bound.arguments.positional, bound.arguments.keywords, bound.arguments.bound),
             forest.key(),
             tuple(map(_kind_of_leaf, leaves)),
-            tuple(map(id, cells)),
+            self._cache.serials(cells),
         )
         built = self._cache.programs.get(key)
         fresh = built is None
         if built is None:
-            with _lock:
-                built = self._cache.programs.get(key)
-                if built is None:
-                    built = self._cache.programs[key] = self._build(call, bound, forest, prefix)
+            built = self._cache.keep(key, self._build(call, bound, forest, prefix))
         return Prepared(built, bound, forest, leaves, forest.values(), cells, fresh)
 
     def _build(self, call: Call, bound: Bound, forest: Forest, prefix: Mapping[str, Any]) -> _Built:
@@ -508,31 +579,44 @@ class Lifted(Wrapper):
         ]
 
 
-def _roots(bound: Bound, prefix: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: Static(value) if prefix[name] is STATIC else value for name, value in bound.values.items()}
-
-
 def _taken_apart(call: Call, bound: Bound, prefix: Mapping[str, Any]) -> tuple[Forest, tuple[Any, ...]]:
     """Takes the arguments apart; returns the captured cells that are hidden inputs too.
 
     What is captured and also passed, to this call or to one around it, stays outside: to read it is an error, to name
     it is not.
     """
+
+    def walk(functions: Any, cells: tuple[Any, ...]) -> Forest:
+        roots = {name: Static(value) if prefix[name] is STATIC else value for name, value in bound.values.items()}
+        return Walk(str(call)).forest({**roots, CAPTURED: (functions, cells)})
+
     functions, cells = bound.values[CAPTURED]
-    forest = None
-    with contextlib.suppress(CaptureError):
-        forest = Walk(str(call)).forest(_roots(bound, prefix))
-    if forest is None or _overlaps(forest, call):
-        bound.values[CAPTURED] = (Static(functions), ())
-        passed = {id(obj) for obj in Walk(str(call)).forest(_roots(bound, prefix)).objects}
-        cells = tuple(cell for cell in cells if id(cell) not in passed and not captures.is_passed(cell))
-        bound.values[CAPTURED] = (Static(functions), cells)
-        forest = Walk(str(call)).forest(_roots(bound, prefix))
-    return forest, cells
+    try:
+        forest = walk(functions, cells)
+        both = _both(forest)
+    except PassedToo:
+        both = [None]
+    if not both:
+        return forest, cells
+    for obj in both:
+        kind = kind_of(type(obj))
+        if isinstance(kind, Reference) and kind.born is None:
+            raise _unreported(call, obj, forest)
+    passed = {id(obj) for obj in walk(Static(functions), ()).objects}
+    cells = tuple(cell for cell in cells if id(cell) not in passed and not captures.is_passed(cell))
+    return walk(Static(functions), cells), cells
 
 
-def _reached(forest: Forest, names: set[str]) -> list[Any]:
-    """Objects that some arguments lead to."""
+def _both(forest: Forest) -> list[Any]:
+    """Objects that are captured, and passed as well."""
+    if not forest.roots[CAPTURED].part.region.children:
+        return []
+    passed = _reached(forest, forest.roots.keys() - {CAPTURED})
+    return [forest.objects[number] for number in _reached(forest, {CAPTURED}) if number in passed]
+
+
+def _reached(forest: Forest, names: Iterable[str]) -> dict[int, None]:
+    """Numbers of the objects that some arguments lead to."""
     seen: dict[int, None] = {}
     pending = [number for name in names for number in forest.roots[name].part.region.children]
     while pending:
@@ -540,31 +624,19 @@ def _reached(forest: Forest, names: set[str]) -> list[Any]:
         if number not in seen:
             seen[number] = None
             pending.extend(forest.found[number].part.region.children)
-    return [forest.objects[number] for number in seen]
+    return seen
 
 
-def _overlaps(forest: Forest, call: Call) -> bool:
-    """Whether an object is both captured and passed.
-
-    Raises:
-      CaptureError: it is, and its family does not report reads, so that nobody could tell when it is read.
-    """
-    if not forest.roots[CAPTURED].part.region.children:
-        return False
-    passed = {id(obj) for obj in _reached(forest, {name for name in forest.roots if name != CAPTURED})}
-    both = [obj for obj in _reached(forest, {CAPTURED}) if id(obj) in passed]
-    for obj in both:
-        kind = kind_of(type(obj))
-        if isinstance(kind, Reference) and kind.born is None:
-            place = forest.places[forest.objects.index(obj)]
-            raise CaptureError(
-                str(call),
-                where=f"{place} is a captured {type(obj).__name__}",
-                found=["the function closes over it", f"it is also passed as {place}"],
-                why="Inside, the argument and the captured object would be two objects with two values.",
-                ways=["Use the argument inside of the function instead of the captured object."],
-            )
-    return bool(both)
+def _unreported(call: Call, obj: Any, forest: Forest) -> CaptureError:
+    # Its family does not report reads, so that nobody could tell whether it is read.
+    place = forest.places[forest.objects.index(obj)]
+    return CaptureError(
+        str(call),
+        where=f"{place} is a captured {type(obj).__name__}",
+        found=["the function closes over it", f"it is also passed as {place}"],
+        why="Inside, the argument and the captured object would be two objects with two values.",
+        ways=["Use the argument inside of the function instead of the captured object."],
+    )
 
 
 def lift(

@@ -6,6 +6,8 @@ on both sides, why that cannot work, and numbered ways out, each with a line of 
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Sequence
 
 __all__ = [
@@ -27,6 +29,7 @@ __all__ = [
     "TransformValueError",
     "WriteError",
     "message",
+    "warn",
 ]
 
 
@@ -149,3 +152,14 @@ class WriteError(LiftError, ValueError):
 
 class LiftWarning(UserWarning):
     """Something that works, and is rarely what was meant."""
+
+
+_LIBRARIES = ("liftcore", "liftcore_plugins", "jax", "jaxlib", "contextlib", "functools")
+
+
+def warn(words: str) -> None:
+    """Warns at the line of the user's code that led here: the innermost one that is neither ours nor JAX's."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _LIBRARIES:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(words, LiftWarning, stacklevel=level - 1)

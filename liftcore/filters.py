@@ -22,7 +22,7 @@ from liftcore.errors import FilterError
 from liftcore.families import adapted
 from liftcore.protocol import Filter, Site
 
-__all__ = ["All", "Any", "Compiled", "In", "Not", "PathContains", "compile_filter", "depends_on_path", "first", "text"]
+__all__ = ["All", "Any", "Compiled", "In", "Not", "PathContains", "compile_filter", "first", "text"]
 
 _ACCEPTED = (
     "Use ... (every leaf), None (no leaf), a tag such as 'param', a type, In(Type), PathContains('key'), "
@@ -213,16 +213,6 @@ def compile_filter(spec: Filter) -> Compiled:
     if callable(spec):
         return _of_callable(spec)
     raise FilterError(f"filter {text(spec)}", why=f"A {type(spec).__name__} is no filter.", ways=[_ACCEPTED])
-
-
-def depends_on_path(spec: Filter) -> bool:
-    """Whether a filter looks at the path or the enclosing objects of a leaf.
-
-    Example:
-      >>> depends_on_path("param"), depends_on_path(Not(In(dict)))
-      (False, True)
-    """
-    return compile_filter(spec).by_path
 
 
 def first(filters: Iterable[Compiled], site: Site) -> int | None:

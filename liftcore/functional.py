@@ -13,9 +13,9 @@ from liftcore import filters
 from liftcore.aliasing import Assignment
 from liftcore.errors import FilterError, PathError
 from liftcore.families import family_of
-from liftcore.paths import Path, from_keys, text
+from liftcore.paths import Path, from_keys, like_jax, text
 from liftcore.protocol import Call, Filter, Reference, Site, Spec
-from liftcore.structure import Forest, Found, Part, assemble, fill, gradient_values, make_empty, object_kind
+from liftcore.structure import Forest, Found, Part, assemble, build, fill, gradient_values, object_kind
 from liftcore.walk import Walk
 
 __all__ = ["State", "Structure", "clone", "merge", "pack", "split", "stack", "state", "unpack", "unstack", "update"]
@@ -38,6 +38,8 @@ class State(Mapping[Any, Any]):
     """
 
     __slots__ = ("_entries",)
+    __eq__ = object.__eq__  # arrays have no one truth value; jax.tree.map(jnp.array_equal, a, b) compares
+    __hash__ = object.__hash__
 
     def __init__(self, nested: Mapping[Any, Any] | None = None) -> None:
         entries = {key: State(value) if type(value) is dict else value for key, value in dict(nested or {}).items()}
@@ -94,7 +96,8 @@ class State(Mapping[Any, Any]):
 
 
 def _state_children(tree: State) -> tuple[list[tuple[Any, Any]], tuple[Any, ...]]:
-    return [(jax.tree_util.DictKey(key), value) for key, value in tree.items()], tuple(tree)
+    keys = tuple(like_jax(tree))
+    return [(jax.tree_util.DictKey(key), tree._entries[key]) for key in keys], keys
 
 
 def _state_from(keys: tuple[Any, ...], children: Iterable[Any]) -> State:
@@ -187,13 +190,6 @@ def split(obj: Any, *wanted: Filter) -> tuple[Any, ...]:
     return (structure, *states)
 
 
-def _collected(containers: Sequence[Any], obj: Any = None) -> dict[Path, Any]:
-    leaves: dict[Path, Any] = {}
-    for container in containers:
-        leaves.update(unpack(obj, container))
-    return leaves
-
-
 def _text_path(path: Path) -> tuple[str, ...]:
     # Checkpoint formats turn integer keys into strings, so that paths are compared as text.
     return tuple(map(str, path))
@@ -212,7 +208,7 @@ def merge(structure: Structure, *states: Any) -> Any:
     Raises:
       PathError: a leaf is missing, or one is too many.
     """
-    given = {_text_path(path): leaf for path, leaf in _collected(states).items()}
+    given = {_text_path(path): leaf for one in states for path, leaf in unpack(one).items()}
     paths = [_text_path(path) for path in structure.paths]
     missing, extra = [path for path in paths if path not in given], given.keys() - set(paths)
     if missing or extra:
@@ -223,18 +219,8 @@ def merge(structure: Structure, *states: Any) -> Any:
             + [f"too many: {text('obj', path)}" for path in sorted(extra)[:5]],
             ways=["Pass all states that split returned: merge(structure, *states)."],
         )
-    objects = [make_empty(part) for part in structure.parts]
-    leaves = [given[path] for path in paths]
-    (result,), rest = _run(structure.root, leaves, objects)
-    for obj, part in zip(objects, structure.parts, strict=True):
-        entries, rest = _run(part, rest, objects)
-        fill(obj, part, entries)
-    return result
-
-
-def _run(part: Part, leaves: Sequence[Any], objects: Sequence[Any]) -> tuple[list[Any], Sequence[Any]]:
-    count = len(part.region.leaf_keys)
-    return assemble(part, leaves[:count], part.values, objects), leaves[count:]
+    roots, _ = build({"obj": structure.root}, structure.parts, [given[path] for path in paths])
+    return roots["obj"]
 
 
 def state(obj: T, *wanted: Filter) -> Any:
@@ -275,7 +261,7 @@ def update(obj: T, *states: Any) -> T:
       PathError: a state has a path that the object does not have; nothing is written then.
     """
     forest = Walk("update of an object").forest({"obj": obj})
-    given = {_text_path(path): leaf for path, leaf in _collected(states, obj).items()}
+    given = {_text_path(path): leaf for one in states for path, leaf in unpack(one).items()}
     known = {_text_path(place.path + key) for place, _, found in forest for key in found.part.region.leaf_keys}
     if extra := sorted(given.keys() - known):
         raise PathError(
@@ -365,7 +351,7 @@ def unstack(obj: T) -> list[T]:
       PathError: an array has no leading axis, or lengths differ.
     """
     structure, arrays = split(obj)
-    shapes = {path: jnp.shape(leaf) for path, leaf in unpack(obj, arrays).items()}
+    shapes = {path: jnp.shape(leaf) for path, leaf in unpack(arrays).items()}
     lengths = {path: shape[0] if shape else None for path, shape in shapes.items()}
     if len(set(lengths.values())) != 1 or None in lengths.values():
         raise PathError(
@@ -414,9 +400,6 @@ def _state(obj: Any, leaves: Mapping[Path, Any]) -> Any:
     return leaves[()] if () in leaves else State.from_leaves(leaves)
 
 
-def unpack(value: Any, container: Any) -> dict[Path, Any]:
+def unpack(container: Any) -> dict[Path, Any]:
     """The inverse of `pack`: leaves by path; None is no leaf."""
-    family = family_of(type(value))
-    if family is not None and family.unpack is not None:
-        return dict(family.unpack(container))
     return {from_keys(keys): leaf for keys, leaf in jax.tree_util.tree_flatten_with_path(container)[0]}

@@ -24,28 +24,29 @@ __all__ = ["Wrapper", "label", "origin", "parts", "reaches", "rebuild"]
 # A place in a function that can hold an object: ("cell", 0), ("default", 1), ("kwdefault", "x") or ("global", "model").
 Slot = tuple[str, Hashable]
 
-# A container is judged by its first elements: what is longer is data, and most of it alike.
-_SEARCHED = 64
+# So many values are looked at in one search: what is larger is data, and most of it alike.
+_SEARCHED = 512
+_OPENED = (list, tuple, dict, types.FunctionType, types.MethodType, functools.partial)
+_loads = functools.lru_cache(maxsize=4096)(contents.loads)
 
 # The function from which a rebuilt one was made, so that both have the same static key.
 _origins: weakref.WeakKeyDictionary[types.FunctionType, types.FunctionType] = weakref.WeakKeyDictionary()
 
 
 @functools.lru_cache(maxsize=4096)
-def _names(code: types.CodeType) -> tuple[tuple[str, ...], frozenset[str]]:
-    """Names of the globals that a code object (and those nested in it) reads, and all names that it writes."""
-    stores = ("STORE_GLOBAL", "DELETE_GLOBAL", "STORE_DEREF", "DELETE_DEREF")
-    writes = {instruction.argval for instruction in dis.get_instructions(code) if instruction.opname in stores}
+def _written(code: types.CodeType, opcodes: tuple[str, ...]) -> frozenset[str]:
+    """Names that a code object, and those nested in it, write with these instructions."""
+    names = {instruction.argval for instruction in dis.get_instructions(code) if instruction.opname in opcodes}
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            writes |= _names(constant)[1]
-    return contents.loads(code), frozenset(writes)
+            names |= _written(constant, opcodes)
+    return frozenset(names)
 
 
 def _slots(fn: types.FunctionType) -> Iterator[tuple[Slot, Any]]:
-    reads, writes = _names(fn.__code__)
+    rebound = _written(fn.__code__, ("STORE_DEREF", "DELETE_DEREF"))
     for index, (name, cell) in enumerate(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True)):
-        if name not in writes:
+        if name not in rebound:
             try:
                 yield ("cell", index), cell.cell_contents
             except ValueError:  # the cell is still empty
@@ -54,9 +55,10 @@ def _slots(fn: types.FunctionType) -> Iterator[tuple[Slot, Any]]:
         yield ("default", index), value
     for name, value in (fn.__kwdefaults__ or {}).items():
         yield ("kwdefault", name), value
-    for name in reads:
-        if name in fn.__globals__ and name not in writes:
-            value = fn.__globals__[name]
+    # Other globals are other globals for all of the function: what it writes there would be lost.
+    if not _written(fn.__code__, ("STORE_GLOBAL", "DELETE_GLOBAL")):
+        for name in _loads(fn.__code__):
+            value = fn.__globals__.get(name)
             # A function of another module is a library's: what it names is not this function's business.
             if not isinstance(value, types.FunctionType) or value.__globals__ is fn.__globals__:
                 yield ("global", name), value
@@ -83,21 +85,37 @@ class Wrapper:
 def reaches(value: Any, seen: frozenset[int] = frozenset()) -> bool:
     """Whether a value is a family's object, or holds one, or is a list, tuple or dict with arrays.
 
-    A bare array is not: like any constant it is a part of the trace, as in JAX.
+    A bare array is not: like any constant it is a part of the trace, as in JAX. Of large containers the beginning is
+    searched.
+
+    Args:
+      value: anything.
+      seen: ids of functions being searched already.
     """
-    cls = type(value)
-    if cls is types.FunctionType:
-        return id(value) not in seen and bool(parts(value, seen))
-    if cls in (list, tuple, dict):
-        children = itertools.islice(value.values() if cls is dict else value, _SEARCHED)
-        return any(isinstance(child, jax.Array) or reaches(child, seen) for child in children)
-    if cls is types.MethodType:
-        return is_object(value.__self__)
-    if cls is functools.partial:
-        return reaches((value.func, value.args, value.keywords), seen)
-    if isinstance(value, Wrapper):
-        return reaches(value.functions, seen)
-    return is_object(value)
+    pending, found, left = [(value, False)], set(seen), _SEARCHED
+    while pending and left:
+        one, contained = pending.pop()
+        left -= 1
+        cls = type(one)
+        if is_object(one) or (contained and isinstance(one, jax.Array)):
+            return True
+        if cls not in _OPENED and not isinstance(one, Wrapper):
+            continue
+        if id(one) in found:
+            continue
+        found.add(id(one))
+        if cls in (list, tuple, dict):
+            children = itertools.islice(one.values() if cls is dict else one, left)
+            pending += [(child, True) for child in children]
+        elif cls is types.FunctionType:
+            pending += [(child, False) for _, child in _slots(one)]
+        elif cls is types.MethodType:
+            pending.append((one.__self__, False))
+        elif cls is functools.partial:
+            pending += [(one.func, False), (one.args, False), (one.keywords, False)]
+        else:
+            pending += [(child, False) for child in one.functions]
+    return False
 
 
 def parts(fn: types.FunctionType, seen: frozenset[int] = frozenset()) -> dict[Slot, Any]:

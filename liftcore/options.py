@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
 
@@ -16,7 +17,7 @@ class Flexible(Protocol[P, R]):
     """A transform that can be called with its function, or without it to get a decorator."""
 
     @overload
-    def __call__(self, f: Callable[..., Any], /, *args: P.args, **options: P.kwargs) -> R: ...
+    def __call__(self, fun: Callable[..., Any], /, *args: P.args, **options: P.kwargs) -> R: ...
     @overload
     def __call__(self, *args: P.args, **options: P.kwargs) -> Callable[[Callable[..., Any]], R]: ...
 
@@ -48,11 +49,13 @@ def decorator(transform: Callable[Concatenate[Callable[..., Any], P], R]) -> Fle
       >>> less(0)
       2
     """
+    signature = inspect.signature(transform)
 
     @functools.wraps(transform)
-    def flexible(f: Any = MISSING, *args: Any, **options: Any) -> Any:
-        if f is MISSING:
+    def flexible(fun: Any = MISSING, *args: Any, **options: Any) -> Any:
+        if fun is MISSING:
+            signature.bind(fun, *args, **options)  # a wrong option is an error here, not at the function
             return lambda function: transform(function, *args, **options)
-        return transform(f, *args, **options)
+        return transform(fun, *args, **options)
 
     return cast("Flexible[P, R]", flexible)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 import jax
 
-__all__ = ["Path", "from_keys", "plain_key", "text"]
+__all__ = ["CAPTURED", "Path", "from_keys", "like_jax", "plain_key", "text"]
 
 Path = tuple[Hashable, ...]
+
+#: Root of what a function closes over: the function is taken apart with the arguments.
+CAPTURED = "<captured>"
+# Keys of a partial and of a method, which the user's code does not name.
+_UNNAMED = ("func", "args", "keywords", "__func__", "__self__")
 
 
 def plain_key(key: Any) -> Hashable:
@@ -37,6 +42,19 @@ def from_keys(keys: tuple[Any, ...]) -> Path:
     return tuple(plain_key(key) for key in keys)
 
 
+def like_jax(keys: Iterable[Any]) -> list[Any]:
+    """Keys in JAX's order: it sorts the keys of a dict where they can be sorted, so that two orders are one structure.
+
+    Example:
+      >>> like_jax({"b": 1, "a": 2})
+      ['a', 'b']
+    """
+    try:
+        return sorted(keys)
+    except TypeError:
+        return list(keys)
+
+
 def text(root: str, path: Path) -> str:
     """Writes a path as a person would write it in code.
 
@@ -53,6 +71,12 @@ def text(root: str, path: Path) -> str:
       >>> text("batch", ("my key",))
       "batch['my key']"
     """
+    if root == CAPTURED:
+        # Below come the function's number, and then the names by which its code knows what it closes over.
+        named = [key for key in path[2:] if key not in _UNNAMED]
+        while named and not (isinstance(named[0], str) and named[0].isidentifier()):
+            del named[0]
+        root, path = str(named[0]) if named else "what it closes over", tuple(named[1:])
     parts = [root]
     for key in path:
         if isinstance(key, str) and key.isidentifier():

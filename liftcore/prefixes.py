@@ -6,6 +6,7 @@ leaf. It stops at objects with identity; for a tree module it may be module-shap
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -76,8 +77,11 @@ def spellings(prefix: Any, transform: str) -> Iterator[Any]:
             for value in leaf.values(transform):
                 yield from spellings(value, transform)
         elif callable(leaf):
-            # A function of the leaf gives one spelling for arrays, and another for the rest.
-            yield from (leaf(jnp.zeros(())), leaf(None))
+            # What a function of the leaf gives is known for leaves only. Most give one spelling for arrays, and another
+            # for the rest; what else comes up is an error then.
+            for example in (jnp.zeros(()), None):
+                with contextlib.suppress(Exception):
+                    yield leaf(example)
         else:
             yield leaf
 
@@ -143,9 +147,7 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(names) or "none"
 
 
-def by_parameter(
-    prefix: Any, arguments: Arguments, *, word: str, keyword: Any, bound: Any = None, captured: Any = None
-) -> dict[str, Any]:
+def by_parameter(prefix: Any, arguments: Arguments, *, word: str, keyword: Any) -> dict[str, Any]:
     """Gives each argument its part of a prefix.
 
     A tuple (or list) is by position, a dict of strings by parameter name (the others get the keyword's default), and
@@ -155,9 +157,7 @@ def by_parameter(
       prefix: the user's prefix.
       arguments: the call's arguments.
       word: the option's name, such as "in_axes".
-      keyword: what arguments passed by keyword get, as in JAX.
-      bound: what the bound object gets.
-      captured: what captured references get.
+      keyword: what arguments passed by keyword get, as in JAX. The bound object and what is captured get None.
 
     Returns:
       A prefix for each argument's name.
@@ -165,11 +165,7 @@ def by_parameter(
     Raises:
       PrefixError: a length or a name does not fit.
     """
-    result: dict[str, Any] = dict.fromkeys(arguments.keywords, keyword)
-    if arguments.bound is not None:
-        result[arguments.bound] = bound
-    if arguments.captured is not None:
-        result[arguments.captured] = captured
+    result: dict[str, Any] = {**dict.fromkeys(arguments.names()), **dict.fromkeys(arguments.keywords, keyword)}
     if type(prefix) is dict and all(isinstance(name, str) for name in prefix):
         named = {*arguments.positional, *arguments.keywords, *arguments.parameters}
         named |= {arguments.bound} if arguments.bound else set()

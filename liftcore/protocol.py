@@ -68,7 +68,7 @@ class Call:
     Attributes:
       transform: the transform's name, for messages and for lift types that differ by transform.
       function: the user function's name, for messages.
-      size: length of the mapped axis, where the transform says it; None otherwise.
+      size: length of the mapped axis, where the user said it; None otherwise.
       params: the user's `metadata_params`.
     """
 
@@ -264,9 +264,8 @@ class Family:
       tags: `tags(site) -> frozenset` of words for a leaf of this family's objects.
       adapt: `adapt(value) -> value` turns the library's own lift types and filters into ours.
       pack: `pack(obj, {path: leaf}) -> container` of states, gradients and tangents, in which optax can work, for
-        objects with identity; None for the default, `State`. A tree always keeps its shape, with None in the place of
-        what was not picked.
-      unpack: `unpack(container) -> {path: leaf}`, its inverse; None for the default, the container's own key paths.
+        objects with identity: a pytree whose key paths are those paths; None for the default, `State`. A tree always
+        keeps its shape, with None in the place of what was not picked.
     """
 
     name: str
@@ -274,7 +273,6 @@ class Family:
     tags: Callable[[Site], frozenset[str]] = inexact_is_param
     adapt: Callable[[Any], Any] = _not_adapted
     pack: Callable[[Any, Mapping[Path, Any]], Any] | None = None
-    unpack: Callable[[Any], Mapping[Path, Any]] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -338,9 +336,6 @@ class Done(Protocol):
     def pack(self, name: str, bucket: Hashable, leaves: Sequence[Any]) -> Any:
         """Packs what stands in the places of one bucket's leaves (all of them, in order) for one argument."""
 
-    def unpack(self, name: str, bucket: Hashable, container: Any) -> Sequence[Any]:
-        """The inverse of `pack` for one argument: leaves in the order of the bucket."""
-
 
 def _no_prefixes(arguments: Arguments) -> Mapping[str, Any]:
     return dict.fromkeys(arguments.names())
@@ -372,7 +367,8 @@ class LiftSpec:
       spec: `spec(spelling, site) -> Spec`, the meaning of a spelling. It is asked once for each spelling before there
         is a value (`site.value` is None; only the buckets matter then), and once for each leaf. By default all leaves
         travel in one bucket.
-      key: the options of the user, which tell two uses of the transform apart; compared by value.
+      key: the options of the user, which tell two uses of the transform apart, compared by value; None: all of these
+        attributes, which costs more to compare.
       tie: `tie(passed, values, out) -> (replaced, out)` inside, after the user's function: arguments by name that a
         returned value replaces (a loop's carry), and what remains of the output. May refuse the output.
       finish: `finish(done) -> result` outside.
@@ -385,7 +381,7 @@ class LiftSpec:
     ins: Callable[[Arguments], Mapping[str, Any]] = _no_prefixes
     outs: Any = None
     spec: Callable[[Any, Site], Spec] = _together
-    key: Hashable = ()
+    key: Hashable | None = None
     tie: Callable[[Arguments, Mapping[str, Any], Any], tuple[Mapping[str, Any], Any]] = _keep
     finish: Callable[[Done], Any] = _output
     size: int | None = None

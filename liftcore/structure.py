@@ -29,6 +29,7 @@ __all__ = [
     "Place",
     "Region",
     "assemble",
+    "build",
     "fill",
     "gradient_values",
     "make_empty",
@@ -244,6 +245,29 @@ def assemble(part: Part, leaves: Sequence[Any], values: Sequence[Any], objects: 
                 value -= 1
                 stack.append(values[value])
     return stack[::-1]
+
+
+def build(roots: Mapping[str, Part], parts: Sequence[Part], leaves: Sequence[Any]) -> tuple[dict[str, Any], list[Any]]:
+    """Builds a forest anew: runs the program of every region around other leaves.
+
+    Args:
+      roots: the part of each argument, by name, with its values.
+      parts: the part of each object, by number, with its values.
+      leaves: all leaves, those of arguments first, then those of objects by number.
+
+    Returns:
+      The arguments by name, and the objects.
+    """
+    objects = [make_empty(part) for part in parts]
+    made: list[list[Any]] = []
+    start = 0
+    for part in (*roots.values(), *parts):
+        stop = start + len(part.region.leaf_keys)
+        made.append(assemble(part, leaves[start:stop], part.values, objects))
+        start = stop
+    for obj, part, entries in zip(objects, parts, made[len(roots) :], strict=True):
+        fill(obj, part, entries)
+    return {name: entries[0] for name, entries in zip(roots, made, strict=False)}, objects
 
 
 def gradient_values(part: Part) -> list[Any]:

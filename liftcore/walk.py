@@ -15,7 +15,7 @@ import numpy as np
 from liftcore import captures, functions, statics
 from liftcore.errors import StaticError
 from liftcore.families import kind_of
-from liftcore.paths import Path, plain_key, text
+from liftcore.paths import Path, like_jax, plain_key, text
 from liftcore.protocol import Node, Reference
 from liftcore.structure import CONTAINERS, Forest, Found, Op, Part, Place, Region, object_kind
 
@@ -108,14 +108,6 @@ _Entry = tuple[Any, Path, _Mode, tuple[type, ...], frozenset[int]]
 _Tree = tuple[Hashable, Callable[[list[Any]], Any], list[_Entry]]
 
 
-def _sorted_like_jax(mapping: dict[Any, Any]) -> list[Any]:
-    # JAX sorts the keys of a dict, so that two orders are one structure.
-    try:
-        return sorted(mapping)
-    except TypeError:
-        return list(mapping)
-
-
 def _tree(entry: _Entry) -> _Tree | None:
     """Takes one level of a tree apart: its key, how to rebuild it, its children; None for a value that is no tree."""
     value, path, mode, owners, seen = entry
@@ -127,7 +119,7 @@ def _tree(entry: _Entry) -> _Tree | None:
     if cls is tuple or cls is list:
         return (cls, len(value)), cls, children(enumerate(value))
     if cls is dict:
-        keys = tuple(_sorted_like_jax(value))
+        keys = tuple(like_jax(value))
         return (
             (dict, tuple(statics.key(key) for key in keys)),
             functools.partial(_rebuild_dict, keys),

@@ -220,6 +220,13 @@ _STEPS = {step.__name__: step for step in (*READS, *WRITES, *STRUCTURE)}
 RESULTS = ("nothing", "number", "object", "pair", "new", "tree", "contents", "value")
 
 
+def _ends(value: Any, depth: int = 8) -> bool:
+    """Whether a value can be a tree: lists and dicts are copies then, and a cycle of copies has no end."""
+    if has_identity(value, "argument"):
+        return True
+    return depth > 0 and all(_ends(child, depth - 1) for _, child, _ in children(value, "argument") or [])
+
+
 def _result(world: World, kind: str, which: int) -> Any:
     obj = world.pick(which, Box, Variable)
     match kind:
@@ -238,7 +245,7 @@ def _result(world: World, kind: str, which: int) -> Any:
         case "tree":
             return Affine(world.out, (obj, Pair(obj, "text")))
         case "contents":
-            return dict(vars(world.pick(which, Box)))
+            return {name: value for name, value in vars(world.pick(which, Box)).items() if _ends(value)}
         case _:
             variable = world.pick(which, Variable)
             return None if variable is None else variable.value

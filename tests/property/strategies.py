@@ -35,22 +35,30 @@ def leaves(shapes: Sequence[tuple[int, ...]], forms: Sequence[str]) -> st.Search
     )
 
 
-def _fitting(entry: Any, kinds: Sequence[str], identity: bool, numbers: bool = True) -> Any:
+def _fitting(entry: Any, kinds: Sequence[str], linked: Sequence[str], numbers: bool = True) -> Any:
     """The entry without what cannot be there.
 
-    In a tree a list or dict is a copy, so that it may not be linked to (a cycle of copies has no end), and in a module
-    a Python number is no leaf.
+    Args:
+      entry: what stands somewhere in an object or argument.
+      kinds: of the objects.
+      linked: kinds of objects that may be linked to. In a tree a list or dict is a copy, so that a cycle of them has no
+        end; a variable in a variable is a leaf of one pytree to JAX, with no end either.
+      numbers: whether a Python number is a leaf; in a module it is none.
     """
     match entry:
-        case Link(number) if not identity and kinds[number] in ("list", "dict"):
+        case Link(number) if kinds[number] not in linked:
             return Fixed(0)
         case Leaf(seed, _, "number") if not numbers:
             return Leaf(seed, ())
         case Tree(form, children):
-            inside = identity and form in ("tuple", "list", "dict", "method")
+            inside = linked if form in ("tuple", "list", "dict", "method") else _without_containers(linked)
             return Tree(form, tuple(_fitting(child, kinds, inside, numbers and form != "affine") for child in children))
         case _:
             return entry
+
+
+def _without_containers(kinds: Sequence[str]) -> list[str]:
+    return [kind for kind in kinds if kind not in ("list", "dict")]
 
 
 @st.composite
@@ -106,10 +114,7 @@ def blueprints(
             case "dict":
                 contents.append(draw(st.dictionaries(st.sampled_from(["a", "b", 1]), below, max_size=2)))
             case _:
-                value = draw(st.one_of(number, number, held))
-                # A variable takes over another's value.
-                taken = isinstance(value, Link) and chosen[value.number] in VARIABLES
-                contents.append({"value": Fixed(0) if taken else value})
+                contents.append({"value": draw(st.one_of(number, number, held))})
     for number in range(1, count):
         parent = draw(st.sampled_from([holder for holder in holders if holder < number]))
         wraps = [None, "tuple"] if chosen[number] in ("list", "dict") else [None, None, None, *plain]
@@ -118,10 +123,11 @@ def blueprints(
         contents[parent][key] = Link(number) if wrap is None else Tree(wrap, (Link(number),))
     others = draw(st.lists(argument, max_size=roots - 1))
     built = tuple(
-        Object(kind, tuple((key, _fitting(part, chosen, kind not in VARIABLES)) for key, part in parts.items()))
+        Object(kind, tuple((key, _fitting(part, chosen, ["box"] if kind in VARIABLES else KINDS)) for key, part in parts.items()))
         for kind, parts in zip(chosen, contents, strict=True)
     )
-    return Blueprint(built, (Link(0), *(_fitting(root, chosen, False) for root in others)))
+    loose = _without_containers(KINDS)
+    return Blueprint(built, (Link(0), *(_fitting(root, chosen, loose) for root in others)))
 
 
 def programs(

@@ -13,7 +13,7 @@ import pytest
 
 from liftcore import filters, registry
 from liftcore.errors import FilterError
-from liftcore.filters import All, Any, In, Not, PathContains, compile_filter, depends_on_path
+from liftcore.filters import All, Any, In, Not, PathContains, compile_filter
 from liftcore.protocol import Call, Family, Site
 
 
@@ -131,7 +131,7 @@ def test_a_class_that_is_callable_by_instances_counts_its_own_parameters():
             return path[-1] == "kernel"
 
     assert matches(Named(), "kernel")
-    assert depends_on_path(Named())
+    assert compile_filter(Named()).by_path
 
 
 def test_a_librarys_own_filter_is_adapted_by_its_family():
@@ -258,8 +258,8 @@ def test_what_is_no_filter_in_a_tree_is_named_with_its_place():
         (["param", lambda path, leaf: True], True),
     ],
 )
-def test_depends_on_path(spec, expected):
-    assert depends_on_path(spec) is expected
+def test_a_compiled_filter_says_whether_it_looks_at_the_path(spec, expected):
+    assert compile_filter(spec).by_path is expected
 
 
 def test_filters_compare_by_value():

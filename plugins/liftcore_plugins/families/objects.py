@@ -8,8 +8,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from liftcore.functional import State
-from liftcore.paths import Path
 from liftcore.protocol import Family, FamilyCase, Node, Reference, Site
 from liftcore_plugins.objects.module import NODE, Module
 from liftcore_plugins.objects.variable import REFERENCE, Param, Variable, tags_of
@@ -25,15 +23,6 @@ def _kind(cls: type) -> Reference | Node | None:
 
 def _tags(site: Site) -> frozenset[str]:
     return tags_of(site.reference)
-
-
-def _pack(obj: Any, leaves: Mapping[Path, Any]) -> Any:
-    # The leaf of a variable on its own lies at no path: it needs no container.
-    return leaves[()] if () in leaves else State.from_leaves(leaves)
-
-
-def _unpack(container: Any) -> Mapping[Path, Any]:
-    return container.leaves() if isinstance(container, State) else {(): container}
 
 
 class _Affine(Module, kw_only=True):
@@ -61,5 +50,5 @@ def _write(model: _Affine, arrays: Mapping[str, Any]) -> _Affine:
     return model
 
 
-family = Family(name="liftcore_plugins", kind=_kind, tags=_tags, pack=_pack, unpack=_unpack)
+family = Family(name="liftcore_plugins", kind=_kind, tags=_tags)
 case = FamilyCase(make=_make, apply=_apply, arrays=_arrays, write=_write)

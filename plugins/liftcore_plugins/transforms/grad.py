@@ -158,7 +158,7 @@ def _lifted(name: str, f: Callable[..., Any], options: _Options, finish: Callabl
 
 @decorator
 def grad(
-    f: Callable[..., Any],
+    fun: Callable[..., Any],
     argnums: Any = 0,
     has_aux: bool = False,
     holomorphic: bool = False,
@@ -170,7 +170,7 @@ def grad(
     reached.
 
     Args:
-      f: the function: returns a scalar, or (scalar, aux).
+      fun: the function: returns a scalar, or (scalar, aux).
       argnums: which arguments: an int, a name, or `DiffState(argument, filter)`; or a tuple of such. An int stands for
         the leaves with the tag "param" there: parameters of models, floating-point and complex arrays of trees.
       has_aux: whether f returns (loss, aux).
@@ -193,12 +193,12 @@ def grad(
 
     Source: `jax.grad`.
     """
-    return _lifted("grad", f, _Options(argnums, has_aux, holomorphic, allow_int), _finish_grad)
+    return _lifted("grad", fun, _Options(argnums, has_aux, holomorphic, allow_int), _finish_grad)
 
 
 @decorator
 def value_and_grad(
-    f: Callable[..., Any],
+    fun: Callable[..., Any],
     argnums: Any = 0,
     has_aux: bool = False,
     holomorphic: bool = False,
@@ -217,7 +217,7 @@ def value_and_grad(
     Source: `jax.value_and_grad`.
     """
     options = _Options(argnums, has_aux, holomorphic, allow_int)
-    return _lifted("value_and_grad", f, options, _finish_value_and_grad)
+    return _lifted("value_and_grad", fun, options, _finish_value_and_grad)
 
 
 def _summed(f: Callable[..., Any]) -> Callable[..., Any]:

@@ -57,7 +57,7 @@ class Compiled:
     """A compiled program. Call it as the function; it has what `jax.stages.Compiled` has, such as `cost_analysis`."""
 
     def __init__(self, jitted: Jitted, prepared: Prepared, stage: Any) -> None:
-        self._jitted, self._built, self._stage = jitted, prepared.built, stage
+        self._jitted, self._program, self._stage = jitted, prepared.program, stage
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs it on arguments of the structure, shapes and dtypes that it was compiled for.
@@ -66,9 +66,9 @@ class Compiled:
           StructureError: the structure differs.
         """
         prepared = self._jitted.prepare(*args, **kwargs)
-        if prepared.built is not self._built:
+        if prepared.program is not self._program:
             raise StructureError(
-                str(prepared.built.arrival.call),
+                str(prepared.call),
                 where="a compiled program",
                 why="These arguments have another structure, or other static values, than those it was compiled for.",
                 ways=["Call the jitted function itself, which compiles anew.", "Lower it with arguments like these."],
@@ -82,6 +82,8 @@ class Compiled:
 class Jitted(Lifted):
     """A jitted function over objects."""
 
+    methods = Lifted.methods | {"lower", "trace"}
+
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """Lowers the function for these arguments (arrays, or objects of `jax.ShapeDtypeStruct`) without running it."""
         return Lowered(self, *self.traced(lambda prepared: _stage("lower", prepared), args, kwargs))
@@ -89,10 +91,6 @@ class Jitted(Lifted):
     def trace(self, *args: Any, **kwargs: Any) -> Any:
         """Traces the function for these arguments: a `jax.stages.Traced` of the pure function."""
         return self.traced(lambda prepared: _stage("trace", prepared), args, kwargs)[1]
-
-    def clear_cache(self) -> None:
-        """Forgets all compiled programs of this function."""
-        self._cache.programs.clear()
 
 
 class _Run:
@@ -120,7 +118,7 @@ def _stage(name: str, prepared: Prepared) -> Any:
 
 @decorator
 def jit(
-    f: Callable[..., Any],
+    fun: Callable[..., Any],
     *,
     static_argnums: int | Sequence[int] | None = None,
     static_argnames: str | Iterable[str] | None = None,
@@ -135,7 +133,7 @@ def jit(
     Static values in objects compare by value, so that a rebuilt model does not compile again.
 
     Args:
-      f: the function, bound method or callable object.
+      fun: the function, bound method or callable object.
       static_argnums: arguments that are static values, by position; what f is bound to is not counted.
       static_argnames: likewise, by name.
       donate_argnums: arguments whose buffers may be reused; objects in them stay valid.
@@ -178,7 +176,7 @@ def jit(
         run=lambda program: _Run(program, options),
         key=(static, donate, options),
     )
-    return lift(f, spec, Jitted)
+    return lift(fun, spec, Jitted)
 
 
 def _listed(one: Any) -> tuple[Any, ...]:

@@ -17,7 +17,7 @@ __all__ = ["case", "remat"]
 
 @decorator
 def remat(
-    f: Callable[..., Any],
+    fun: Callable[..., Any],
     *,
     prevent_cse: bool = True,
     policy: Callable[..., bool] | None = None,
@@ -26,7 +26,7 @@ def remat(
     """Computes a function again in the backward pass rather than keeping its intermediates, as `jax.checkpoint` does.
 
     Args:
-      f: the function, bound method or callable object.
+      fun: the function, bound method or callable object.
       prevent_cse: see `jax.checkpoint`; False is right within `scan` and `jit`.
       policy: which intermediates may be kept: one of `jax.checkpoint_policies`.
       static_argnums: arguments that are static values; what f is bound to is not counted.
@@ -56,7 +56,7 @@ def remat(
         (pure,) = program.pures
         return jax.checkpoint(pure, prevent_cse=prevent_cse, policy=policy)
 
-    return lift(f, LiftSpec(name="remat", run=run, ins=ins, key=(prevent_cse, policy, static)))
+    return lift(fun, LiftSpec(name="remat", run=run, ins=ins, key=(prevent_cse, policy, static)))
 
 
 case = Case(lift=lambda f, prefix: remat(f), plain=lambda f, picked: jax.checkpoint(f))

@@ -63,7 +63,7 @@ def _batched(program: Program, path: str) -> Exception:
 
 @decorator
 def vmap(
-    f: Callable[..., Any],
+    fun: Callable[..., Any],
     in_axes: Any = 0,
     out_axes: Any = 0,
     axis_name: Any = None,
@@ -77,7 +77,7 @@ def vmap(
     A reference that is mapped may be written; a broadcast one only with a value that is the same in every lane.
 
     Args:
-      f: the function, bound method or callable object; what it is bound to is broadcast.
+      fun: the function, bound method or callable object; what it is bound to is broadcast.
       in_axes: a prefix of the positional arguments, or a dict by parameter name: the axis that each array loses inside
         (negative ones count from the end), None for what is broadcast, or `StateAxes`. Keyword arguments get 0.
       out_axes: a prefix of the output: where the new axis goes.
@@ -113,7 +113,7 @@ def vmap(
         size=axis_size,
         params=metadata_params,
     )
-    return lift(f, spec)
+    return lift(fun, spec)
 
 
 def _plain(f: Callable[..., Any], picked: tuple[str, ...]) -> Callable[..., Any]:
