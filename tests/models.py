@@ -122,12 +122,13 @@ class Dropout(lift.Module):
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """How a family builds the affine model, calls it, and shows its arrays."""
+    """How a family builds the affine model, calls it, and shows its arrays and those of its gradients."""
 
     name: str
     make: Callable[[Any, Any], Any]
     apply: Callable[[Any, Any], Any]
     arrays: Callable[[Any], tuple[Any, Any]]
+    picked: Callable[[Any], tuple[Any, Any]]
 
 
 def _call(model: Any, x: Any) -> Any:
@@ -147,10 +148,25 @@ def _apply_tree(model: Mapping[str, Any], x: Any) -> Any:
     return model["act"](x @ weight + bias)
 
 
+def _equinox_arrays(model: Any) -> tuple[Any, Any]:
+    return model.weight, model.bias
+
+
+def _tree_arrays(model: Any) -> tuple[Any, Any]:
+    weight, bias = model["layer"]
+    return weight, bias
+
+
 FAMILIES = (
-    Family("objects", Affine, _call, lambda model: (model.weight.value, model.bias.value)),
-    Family("equinox", _make_equinox, _call, lambda model: (model.weight, model.bias)),
-    Family("pytree", _make_tree, _apply_tree, lambda model: tuple(model["layer"])),
+    Family(
+        "objects",
+        Affine,
+        _call,
+        lambda model: (model.weight.value, model.bias.value),
+        lambda state: (state["weight"], state["bias"]),
+    ),
+    Family("equinox", _make_equinox, _call, _equinox_arrays, _equinox_arrays),
+    Family("pytree", _make_tree, _apply_tree, _tree_arrays, _tree_arrays),
 )
 
 each_family = pytest.mark.parametrize("family", FAMILIES, ids=[family.name for family in FAMILIES])

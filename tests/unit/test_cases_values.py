@@ -114,7 +114,7 @@ def first(holder):
 
 @both_ways
 @pytest.mark.parametrize("hold", HOLDERS.values(), ids=HOLDERS)
-def test_a_module_inside_a_static_value_is_read_as_it_is_and_a_write_names_where_it_lies(hold, how):
+def test_a_module_inside_a_static_value_is_read_as_it_is_and_not_written(hold, how):
     model, counter = lift.Module(), Counter()
     model.holder = hold(counter)
     read = lift.jit(lambda m: first(m.holder).count.value)
@@ -123,7 +123,7 @@ def test_a_module_inside_a_static_value_is_read_as_it_is_and_a_write_names_where
     def write(model):
         first(model.holder).add(1.0)
 
-    with pytest.raises(LiftError, match=r"jit of write: (.|\n)*model\.holder"):
+    with pytest.raises(LiftError, match=r"jit of write: a captured BatchStat was written"):
         how(lambda m: lift.jit(write)(m))(model)
     assert float(counter.count.value) == 5.0
 

@@ -39,6 +39,10 @@ def _distinct(bucket: Bucket, kept: Iterable[Bucket]) -> Bucket:
     return Bucket([once(leaf) for leaf in bucket.leaves], bucket.layout)
 
 
+def _is_deleted(leaf: Any) -> bool:
+    return isinstance(leaf, jax.Array) and not isinstance(leaf, jax.core.Tracer) and leaf.is_deleted()
+
+
 class Lowered:
     """A lowered program: see `Jitted.lower`. It has what `jax.stages.Lowered` has, such as `as_text`."""
 
@@ -102,10 +106,16 @@ class _Run:
         self._jitted = jax.jit(pure, donate_argnums=() if self._donated is None else self._donated, **options)
 
     def __call__(self, *buckets: Bucket) -> Any:
-        if self._donated is not None:
-            before, one, after = buckets[: self._donated], buckets[self._donated], buckets[self._donated + 1 :]
-            buckets = (*before, _distinct(one, (*before, *after)), *after)
-        return self._jitted(*buckets)
+        if self._donated is None:
+            return self._jitted(*buckets)
+        before, donated, after = buckets[: self._donated], buckets[self._donated], buckets[self._donated + 1 :]
+        try:
+            return self._jitted(*before, _distinct(donated, (*before, *after)), *after)
+        except Exception as error:
+            gone = [name for name, leaf in zip(donated.layout.names, donated.leaves, strict=True) if _is_deleted(leaf)]
+            if gone:
+                error.add_note(f"Donated to the call that failed, and gone: {', '.join(gone)}.")
+            raise
 
     def stage(self, name: str, buckets: Sequence[Bucket]) -> Any:
         """The jitted function's stage of that name: "trace" or "lower"."""

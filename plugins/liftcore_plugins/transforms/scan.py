@@ -100,7 +100,7 @@ def _run(program: Program, options: _Options) -> Callable[..., Any]:
         given: dict[Hashable, Any] = {_CARRY: carry, _SCANNED: scanned, _BROADCAST: broadcast, _CLOSED: closed}
         outs, structure = pure(*(given[key] for key in program.ins))
         left = dict(zip(program.outs, outs, strict=True))
-        return (left.get(_CARRY, ()), broadcast), (left.get(_SCANNED, ()), structure)
+        return (left[_CARRY] if _CARRY in program.ins else (), broadcast), (left.get(_SCANNED, ()), structure)
 
     # One body for all calls, which closes over no array, so that JAX finds its own trace of it again. What is broadcast
     # travels as a carry that nobody touches; JAX makes a constant of it. Only a Ref has to be closed over.
