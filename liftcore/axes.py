@@ -83,7 +83,7 @@ def refused(spelling: Any, site: Site, accepted: str) -> PrefixError:
     return PrefixError(
         str(site.call),
         where=text(site.root, site.path),
-        found=[f"its prefix is {spelling!r}, a {type(spelling).__name__}"],
+        found=[f"its prefix is {spelling!r}"],
         why=f"A prefix leaf here is {accepted}, or a lift type such as lift.StateAxes.",
     )
 
@@ -95,7 +95,12 @@ def _normal(axis: int, site: Site) -> int | None:
     rank = jnp.ndim(site.value) + (site.side == "out")
     if -rank <= axis < rank:
         return axis % rank
-    ways = [f"Give it another axis, or None: {site.root} is not mapped then."]
+    ways = ["Give it another axis, or None: it is not mapped then."]
+    if rank == 0 and site.reference is not None:
+        kind = type(site.reference).__name__
+        ways = [f"Leave its kind unmapped: in_axes=lift.StateAxes({{lift.{kind}: None, ...: {axis}}})."]
+    elif rank == 0 and jnp.issubdtype(jnp.result_type(site.value), jax.dtypes.prng_key):
+        ways = [f"Map over several keys: jax.random.split({site.root}, n)."]
     new = " with the new one" if site.side == "out" else ""
     why = f"The value has {rank} axes{new}, so that it has no axis {axis}."
     if site.tags & {"rng_key", "rng_count"}:

@@ -20,12 +20,12 @@ class Layout:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Name:
-    """A key path entry that JAX's own messages print as it is."""
+    """A key path entry that JAX's own messages print as it is; quoted, to be found in them."""
 
     name: str
 
     def __str__(self) -> str:
-        return f" {self.name}"
+        return f" `{self.name}`"
 
 
 @dataclasses.dataclass(slots=True)

@@ -19,6 +19,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from typing import Any, ClassVar, TypeVar, cast
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from liftcore import captures, functional, prefixes, statics
@@ -244,6 +245,25 @@ class Prepared:
     fresh: bool
     raised: BaseException | None = None
 
+    def deleted(self) -> list[str]:
+        """Names of the leaves that were donated to an earlier call."""
+        return [
+            name
+            for bucket in self.buckets()
+            for name, leaf in zip(bucket.layout.names, bucket.leaves, strict=True)
+            if isinstance(leaf, jax.Array) and not isinstance(leaf, jax.core.Tracer) and leaf.is_deleted()
+        ]
+
+    def types(self) -> dict[str, str]:
+        """Dtype and shape of every leaf by its name, as text."""
+        names = [
+            text(place.root, place.path + key) for place, _, found in self.forest for key in found.part.region.leaf_keys
+        ]
+        return {
+            name: f"{jnp.result_type(leaf)}{list(jnp.shape(leaf))}"
+            for name, leaf in zip(names, self.leaves, strict=True)
+        }
+
     @property
     def call(self) -> Call:
         """The lifted call, for messages."""
@@ -331,25 +351,35 @@ class _Done:
 
 
 # How JAX names a leaf of a bucket: the pure function's parameter and index, and then the bucket's own name for it.
-_ARGUMENT = re.compile(r"\w+(\[\d+\])+ (?P<path>[\w<>]+(\.\w+|\[[^\]]+\])*)")
+_ARGUMENT = re.compile(r"\w+(\[\d+\])* `(?P<path>[^`]+)`")
 
 
-def _translated(error: Exception, passed: Arguments, own: bool) -> Exception | None:
+# Errors of JAX where Python wants the value of a tracer.
+_WANTS_A_VALUE = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+)
+# How JAX names what it traces: the pure function, which says nothing to the user.
+_TRACING = re.compile(r"tracing the function .+? for \w+")
+
+
+def _translated(error: Exception, call: Call, values: Mapping[str, Any], own: bool) -> Exception | None:
     """The error to raise instead of one of JAX's; None if it is the user's, or ours."""
-    call = passed.call
     if isinstance(error, LiftError):
         return None
     words = _ARGUMENT.sub(lambda match: match["path"], str(error))
-    if isinstance(error, jax.errors.ConcretizationTypeError):
+    words = _TRACING.sub(f"tracing {call}", words)
+    if isinstance(error, _WANTS_A_VALUE):
         match = _ARGUMENT.search(str(error))
         if match is None:
             return None
         parameter = re.split(r"[.\[]", match["path"])[0]
-        ways = ["If it is data, choose with jnp.where or jax.lax.cond."]
-        if parameter in passed.names():
+        ways = ["If it is data, stay in JAX: jnp.where or jax.lax.cond to choose, jnp functions in the place of np's."]
+        if type(values.get(parameter)) in (bool, int, float, str, tuple):
             way = f'make it static: lift.jit(f, static_argnames="{parameter}")'
             ways.insert(0, f"If it decides which program is compiled, {way}.")
-        else:
+        elif parameter not in values:
             ways.append(f"{parameter} is captured: close over Python numbers, not over arrays that Python looks at.")
         return TransformTypeError(
             str(call),
@@ -483,7 +513,9 @@ class Lifted(Wrapper):
                 continue
             except Exception as error:
                 own, prepared.raised = error is prepared.raised, None
-                translated = _translated(error, prepared.bound.arguments, own)
+                if isinstance(error, RuntimeError) and (gone := prepared.deleted()):
+                    error.add_note(f"Deleted arrays, donated to an earlier call: {', '.join(gone)}.")
+                translated = _translated(error, prepared.call, prepared.bound.values, own)
                 if translated is None:
                     raise
                 raise translated from error

@@ -162,4 +162,4 @@ def warn(words: str) -> None:
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _LIBRARIES:
         frame, level = frame.f_back, level + 1
-    warnings.warn(words, LiftWarning, stacklevel=level - 1)
+    warnings.warn(words, LiftWarning, stacklevel=level)

@@ -94,7 +94,15 @@ def resolve(prefix: Any, site: Site, meaning: Meaning) -> Spec:
         elif callable(prefix):
             prefix = prefix(site.value)
         else:
-            return meaning(prefix, site)
+            spec = meaning(prefix, site)
+            if not isinstance(spec, Spec):
+                raise PrefixError(
+                    str(site.call),
+                    where="LiftSpec.spec of the transform",
+                    found=[f"spec({prefix!r}, site) gave {spec!r}"],
+                    why="The meaning of a spelling is a Spec.",
+                )
+            return spec
     return prefix
 
 

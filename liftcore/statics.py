@@ -348,7 +348,9 @@ def key(value: Any) -> Hashable:
 def _jax_attributes(value: Any) -> Parts:
     """JAX arrays among the attributes of a plain object; its NumPy arrays are host data, such as a data set's."""
     arrays = (jax.Array, jax.core.Tracer, jax.Ref)
-    return [(name, part) for name, part in getattr(value, "__dict__", {}).items() if isinstance(part, arrays)]
+    slots = [name for base in type(value).__mro__ for name in vars(base).get("__slots__", ())]
+    named = {**{name: getattr(value, name, None) for name in slots}, **getattr(value, "__dict__", {})}
+    return [(name, part) for name, part in named.items() if isinstance(part, arrays)]
 
 
 def find_array(value: Any, *, tracers_only: bool = False) -> tuple[Hashable, ...] | None:

@@ -19,7 +19,7 @@ from liftcore.paths import Path, like_jax, plain_key, text
 from liftcore.protocol import Node, Reference
 from liftcore.structure import CONTAINERS, Forest, Found, Op, Part, Place, Region, object_kind
 
-__all__ = ["Static", "Walk", "is_leaf"]
+__all__ = ["Static", "Walk", "described", "is_leaf"]
 
 
 class _Mode(enum.Enum):
@@ -167,6 +167,21 @@ def _tree(entry: _Entry) -> _Tree | None:
     )
 
 
+def described(value: Any) -> str:
+    """A value for messages: an array by its shape, whatever tracer stands for it; anything else by its class.
+
+    Example:
+      >>> described(np.ones((2, 3))), described(None), described([1])
+      ('an array of shape (2, 3)', 'None', 'a list')
+    """
+    if is_leaf(value):
+        return f"an array of shape {np.shape(value)}"
+    if value is None:
+        return "None"
+    name = type(value).__name__
+    return f"{'an' if name[0].lower() in 'aeio' else 'a'} {name}"
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Static:
     """Wraps what is a static value as a whole, whatever it is."""
@@ -255,6 +270,7 @@ class Walk:
             value, path, mode, owners, _ = entry
             if type(value) is Static:
                 value, mode = value.value, _Mode.STATIC
+                self._check_stateless(value, place, path)
             if mode is not _Mode.STATIC:
                 if is_leaf(value) or (mode is _Mode.ARGUMENT and type(value) in _NUMBERS):
                     ops.append(_LEAF)
@@ -289,6 +305,16 @@ class Walk:
             self.objects.append(obj)
             self.places.append(Place(place.root, place.path + path, place.owners + owners))
         return number
+
+    def _check_stateless(self, value: Any, place: Place, path: Path) -> None:
+        if _has_identity(value, _Mode.ARGUMENT):
+            raise StaticError(
+                self._attempted,
+                where=text(place.root, place.path + path),
+                found=[f"a {type(value).__name__}, which has state", "it was to be a static value"],
+                why="A static value is part of the compiled program; updates of it would be lost.",
+                ways=["Pass it as an ordinary argument: its configuration is static without being asked."],
+            )
 
     def _check_static(self, value: Any, place: Place, path: Path) -> None:
         if type(value) in _ATOMS:

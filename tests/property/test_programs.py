@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import liftcore as lift
 from tests.property.graphs import Blueprint, build, check_alike
-from tests.property.programs import READS, RESULTS, STRUCTURE, WRITES, Program, run
+from tests.property.programs import READS, RESULTS, STRUCTURE, WRITES, Program, run, take, write
 from tests.property.strategies import blueprints, examples, programs
 
 STEPS = (*WRITES, *READS, *STRUCTURE)
@@ -59,7 +60,10 @@ def test_transparent_transforms_do_what_plain_python_does(
 def test_donation_leaves_valid_objects(blueprint: Blueprint, program: Program) -> None:
     (roots, made), (twin, twins) = build(blueprint), build(blueprint)
     donated = tuple(range(1, len(roots) + 1))
-    found = lift.jit(of(program), donate_argnums=donated)(jnp.float32(1), *roots)
+    with warnings.catch_warnings():
+        # JAX's own: there need be no output with the shape of a donated array.
+        warnings.filterwarnings("ignore", message="Some donated buffers were not usable")
+        found = lift.jit(of(program), donate_argnums=donated)(jnp.float32(1), *roots)
     wanted = run(program, twin, jnp.float32(1))
     # Trees among the arguments are gone, as in JAX; what has identity is not.
     check_alike((roots[0], found), (twin[0], wanted), list(zip(made, twins, strict=True)))
@@ -119,31 +123,23 @@ def test_a_call_that_raises_leaves_everything_as_it_was(
 
 
 @examples(60)
-@given(blueprints(), programs((*WRITES[:2], *READS), results=RESULTS[:2]), st.booleans())
-def test_a_captured_graph_is_read_as_it_is_now_and_not_written(
-    blueprint: Blueprint, program: Program, compiled: bool
+@given(blueprints(), programs((write, take, *READS), results=RESULTS[:2]), st.sampled_from(["jit", "remat", "a loss"]))
+def test_a_captured_graph_is_read_as_it_is_now_and_never_written(
+    blueprint: Blueprint, program: Program, transform: str
 ) -> None:
     (roots, made), (twin, twins) = build(blueprint), build(blueprint)
     pairs = list(zip(made, twins, strict=True))
-    box = roots[0]
-
-    def f(x: Any) -> Any:
-        return run(program, (box,), x)
-
-    lifted = lift.jit(f) if compiled else lift.remat(f)
+    variables = [pair for pair in pairs if isinstance(pair[0], lift.Variable)]
+    writes = bool(variables) and any(step.name != "read" for step in program.steps)
+    lifted = TRANSPARENT[transform](lambda x: run(program, roots, x))
     for number in range(3):
-        try:
-            found = lifted(jnp.float32(number))
-        except lift.errors.CaptureError:
-            assert any(step.name in ("write", "take", "write_same") for step in program.steps)
-            check_alike(roots, twin, pairs)
+        x = jnp.float32(number)
+        if writes:
+            with pytest.raises(lift.errors.CaptureError):
+                lifted(x)
         else:
-            before = build(blueprint)[0]
-            assert before
-            check_alike(found, run(program, (twin[0],), jnp.float32(number)))
-            check_alike(roots, twin, pairs)
-        for obj, other in pairs:
-            if isinstance(obj, lift.Variable):
-                changed = jax.tree.map(lambda leaf: leaf, obj.value, is_leaf=lambda leaf: leaf is not None)
-                assert changed is obj.value
-                obj.value, other.value = (jnp.float32(number), jnp.float32(number))
+            check_alike(lifted(x), run(program, twin, x))
+        check_alike(roots, twin, pairs)
+        for pair in variables:
+            for variable in pair:
+                variable.value = jnp.full(3, x)

@@ -16,19 +16,20 @@ from liftcore.buckets import Bucket
 from liftcore.engine import Lifted, lift
 from liftcore.errors import GradError
 from liftcore.options import decorator
-from liftcore.protocol import Arguments, Case, Done, LiftSpec, Program, Site, Spec
-from liftcore.walk import is_leaf
+from liftcore.protocol import Arguments, Case, Done, LiftSpec, Program, Site, Spec, inexact_is_param
+from liftcore.walk import described, is_leaf
 
 __all__ = ["case", "grad", "value_and_grad", "value_and_grad_case"]
 
 _DIFF, _LOSS, _AUX = "diff", "loss", "aux"
 
 
-def _meaning(spelling: Any, site: Site) -> Spec:
-    if spelling == _DIFF:
+def _meaning(spelling: Any, site: Site, allow_int: bool) -> Spec:
+    # Integer state never gets in the way, whatever the filter takes.
+    if spelling == _DIFF and (allow_int or site.value is None or inexact_is_param(site)):
         # State written in the loss leaves beside it, with no derivative of its own.
         return Spec(_DIFF, _AUX, role="differentiated")
-    if spelling is None or spelling in (_LOSS, _AUX):
+    if spelling is None or spelling in (_DIFF, _LOSS, _AUX):
         return Spec(_AUX, _LOSS if spelling == _LOSS else _AUX, role="not differentiated")
     raise refused(spelling, site, '"diff" or None')
 
@@ -78,20 +79,19 @@ def _tie(passed: Arguments, values: Mapping[str, Any], out: Any, options: _Optio
         raise GradError(
             str(passed.call),
             where="the output, with has_aux=True",
-            found=[f"it is a {type(out).__name__}"],
+            found=[f"it is {described(out)}"],
             why="With has_aux the function returns (loss, aux).",
             ways=["Return a pair, or leave has_aux out."],
         )
     loss = out[0] if options.has_aux else out
-    array = is_leaf(loss)
-    if not (array or isinstance(loss, (int, float, complex))) or jnp.shape(loss) != ():
+    if not (is_leaf(loss) or isinstance(loss, (int, float, complex))) or jnp.shape(loss) != ():
         raise GradError(
             str(passed.call),
             where="the loss",
-            found=[f"it is an array of shape {jnp.shape(loss)}" if array else f"it is a {type(loss).__name__}"],
+            found=[f"it is {described(loss)}"],
             why="A gradient is that of one number.",
             ways=[
-                "Return a scalar: loss.mean().",
+                "Return a scalar: return loss.mean().",
                 "Return further outputs beside it: return loss, aux, with has_aux=True.",
             ],
         )
@@ -106,7 +106,7 @@ def _run(program: Program, options: _Options) -> Callable[..., Any]:
             found=["no array there is differentiable, or the filter takes none"],
             why="There is nothing to differentiate.",
             ways=[
-                "Choose an argument with floating-point arrays: argnums=1.",
+                "Choose an argument that has floating-point arrays, by its number or name.",
                 "Choose leaves by filter: argnums=lift.DiffState(0, lift.Param).",
             ],
         )
@@ -147,7 +147,7 @@ def _lifted(name: str, f: Callable[..., Any], options: _Options, finish: Callabl
         name=name,
         ins=functools.partial(_ins, options=options),
         outs=(_LOSS, _AUX) if options.has_aux else _LOSS,
-        spec=_meaning,
+        spec=functools.partial(_meaning, allow_int=options.allow_int),
         run=functools.partial(_run, options=options),
         key=options,
         tie=functools.partial(_tie, options=options),

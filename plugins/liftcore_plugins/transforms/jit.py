@@ -62,6 +62,7 @@ class Compiled:
 
     def __init__(self, jitted: Jitted, prepared: Prepared, stage: Any) -> None:
         self._jitted, self._program, self._stage = jitted, prepared.program, stage
+        self._types = prepared.types()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs it on arguments of the structure, shapes and dtypes that it was compiled for.
@@ -74,10 +75,20 @@ class Compiled:
             raise StructureError(
                 str(prepared.call),
                 where="a compiled program",
-                why="These arguments have another structure, or other static values, than those it was compiled for.",
+                found=self._differences(prepared.types()),
+                why="A compiled program takes arguments of the structure, shapes and dtypes that it was compiled for.",
                 ways=["Call the jitted function itself, which compiles anew.", "Lower it with arguments like these."],
             )
         return self._jitted.finish(prepared, self._stage(*prepared.buckets()))
+
+    def _differences(self, types: Mapping[str, str]) -> list[str]:
+        compiled = self._types
+        names = [name for name in {**compiled, **types} if compiled.get(name) != types.get(name)]
+        absent = "no such array"
+        return [
+            f"{name}: compiled for {compiled.get(name, absent)}, called with {types.get(name, absent)}"
+            for name in names[:5]
+        ] or ["a class, a static value or the sharing differs"]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stage, name)

@@ -16,6 +16,7 @@ from liftcore.engine import Lifted, lift
 from liftcore.errors import PrefixError
 from liftcore.options import MISSING
 from liftcore.protocol import EMPTY, Arguments, Case, Done, LiftSpec, Program
+from liftcore.walk import described
 
 __all__ = ["case", "scan"]
 
@@ -76,7 +77,7 @@ def _tie(passed: Arguments, values: Mapping[str, Any], out: Any, options: _Optio
             where="the output of one step",
             found=[
                 f"out_axes={options.out_axes!r}",
-                f"the function returned a {type(out).__name__}" + (f" of {len(out)}" if isinstance(out, tuple) else ""),
+                f"the function returned {described(out)}" + (f" of {len(out)}" if isinstance(out, tuple) else ""),
             ],
             why="One step returns a tuple with one value for each entry of out_axes.",
             ways=["Return (carry, y); where there is no y, return (carry, None)."],

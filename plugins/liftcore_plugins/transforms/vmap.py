@@ -17,7 +17,7 @@ from liftcore.protocol import EMPTY, Case, LiftSpec, Program
 
 __all__ = ["case", "vmap"]
 
-_BATCHED = re.compile(r"out_axes(\[\d+\])+ (?P<path>.+?), got axis spec None but output was batched")
+_BATCHED = re.compile(r"out_axes(\[\d+\])+ `(?P<path>.+?)`, got axis spec None but output was batched")
 
 
 def _run(program: Program, options: Mapping[str, Any]) -> Callable[..., Any]:
