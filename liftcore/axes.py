@@ -84,7 +84,8 @@ def refused(spelling: Any, site: Site, accepted: str) -> PrefixError:
         str(site.call),
         where=text(site.root, site.path),
         found=[f"its prefix is {spelling!r}"],
-        why=f"A prefix leaf here is {accepted}, or a lift type such as lift.StateAxes.",
+        why="A prefix leaf is a spelling that the transform knows, or a lift type.",
+        ways=[f"Write {accepted}, or choose by filter: lift.StateAxes({{...}})."],
     )
 
 
@@ -128,10 +129,11 @@ def mapped(spelling: Any, site: Site) -> Spec:
     return AxisSpec(spelling, spelling, axis=_normal(spelling, site))
 
 
-_BROADCAST = (
-    "It is broadcast: each step of the loop would read the value from before the loop, and the update would be lost. "
-    "Carry it ({carry}), or give it an axis."
-)
+_BROADCAST = """\
+It is broadcast: each step of the loop would read the value from before the loop, and the update would be lost.
+Ways out:
+  1. Carry it: in_axes=lift.StateAxes({{{kind}: lift.Carry, ...: None}}).
+  2. Give each step its own: in_axes=lift.StateAxes({{{kind}: 0, ...: None}})."""
 
 
 def moved(spelling: Any, site: Site) -> Spec:
@@ -152,8 +154,8 @@ def moved(spelling: Any, site: Site) -> Spec:
                 why="Each step returns a value of its own, which has to be stacked or carried.",
                 ways=["Write an axis: out_axes=(Carry, 0)."],
             )
-        carry = 'lift.StateAxes({"...": Carry, ...: None}), with a filter that matches it'
-        return Spec("broadcast", "broadcast", readonly=_BROADCAST.format(carry=carry))
+        kind = "<a filter>" if site.reference is None else f"lift.{type(site.reference).__name__}"
+        return Spec("broadcast", "broadcast", readonly=_BROADCAST.format(kind=kind))
     if not is_axis(spelling):
         raise refused(spelling, site, "an int, None or Carry")
     return MovedAxisSpec("scanned", "scanned", axis=_normal(spelling, site))

@@ -127,6 +127,7 @@ class Target:
                     where=f"the arguments do not fit {self.name}{self._signature}",
                     found=[f"{len(args)} positional arguments, keywords: {', '.join(kwargs) or 'none'}"],
                     why=f"{error}.",
+                    ways=[f"Call it with the parameters that it has: {self.name}{self._signature}."],
                 ) from None
         positional = [
             parameters[index] if index < len(parameters) else f"{self._rest}[{index - len(parameters)}]"

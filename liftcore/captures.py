@@ -17,11 +17,7 @@ from liftcore._jax import trace_state
 from liftcore.errors import CaptureError
 from liftcore.protocol import Call, Reference
 
-__all__ = ["Frame", "PassedToo", "check_write", "entered", "is_passed", "read", "token", "trace_state"]
-
-
-class PassedToo(CaptureError):
-    """A captured cell was read that is also passed."""
+__all__ = ["Frame", "check_write", "entered", "is_passed", "read", "token", "trace_state"]
 
 
 class Frame:
@@ -101,13 +97,15 @@ def read(cell: Any, kind: Reference, born: object | None) -> Any:
         if inner is not None:
             return kind.read(inner)
         if id(cell) in frame.passed:
-            raise PassedToo(
+            error = CaptureError(
                 str(frame.call),
                 where=f"a captured {type(cell).__name__}",
                 found=[f"passed as {frame.passed[id(cell)]}", "captured from outside of the function, and read inside"],
                 why="Inside, the argument and the captured object would be two objects with two values.",
                 ways=[f"Use {frame.passed[id(cell)]} in the function's body instead of the captured object."],
             )
+            error.passed_too = True
+            raise error
         frame.missing[id(cell)] = cell
         frame = frame.parent
     return kind.read(cell)

@@ -26,7 +26,7 @@ from liftcore import captures, functional, prefixes, statics
 from liftcore.aliasing import Assignment
 from liftcore.binding import Bound, Target
 from liftcore.buckets import Bucket, Layout, Opaque
-from liftcore.captures import Frame, PassedToo, entered
+from liftcore.captures import Frame, entered
 from liftcore.departure import Arrival, Departure, depart, merge
 from liftcore.errors import (
     CaptureError,
@@ -626,7 +626,9 @@ def _taken_apart(call: Call, bound: Bound, prefix: Mapping[str, Any]) -> tuple[F
     try:
         forest = walk(functions, cells)
         both = _both(forest)
-    except PassedToo:
+    except CaptureError as error:
+        if not error.passed_too:
+            raise
         both = [None]
     if not both:
         return forest, cells

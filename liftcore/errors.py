@@ -103,7 +103,13 @@ class BindError(LiftError, TypeError):
 
 
 class CaptureError(LiftError, ValueError):
-    """A captured reference was written, returned, or passed as well."""
+    """A captured reference was written, returned, or passed as well.
+
+    Attributes:
+      passed_too: whether it was read although it is passed as well.
+    """
+
+    passed_too: bool = False
 
 
 class CarryError(LiftError, TypeError):

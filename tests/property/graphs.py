@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -34,12 +35,16 @@ __all__ = [
     "Pair",
     "Point",
     "Tree",
+    "alike",
     "build",
     "check_alike",
     "children",
     "has_identity",
     "is_leaf",
+    "leaves",
+    "numbers",
     "objects",
+    "tags",
 ]
 
 
@@ -151,8 +156,6 @@ def array(leaf: Leaf, lane: int = 0) -> Any:
 
 def _tree(form: str, parts: list[Any]) -> Any:
     match form:
-        case "tuple":
-            return tuple(parts)
         case "list":
             return parts
         case "dict":
@@ -165,11 +168,12 @@ def _tree(form: str, parts: list[Any]) -> Any:
             return Point(parts[0], parts[1:])
         case "partial":
             return functools.partial(free, *parts)
-        case "method":
-            return parts[0].method if isinstance(parts[0], Box) else tuple(parts)
+        case "method" if isinstance(parts[0], Box):
+            return (parts[0].method, *parts[1:])
+        case "closure" if isinstance(parts[0], (Module, Variable)):
+            return (_closing_over(parts[0]), *parts[1:])
         case _:
-            return _closing_over(parts[0]) if isinstance(parts[0], (Module, Variable)) else parts
-
+            return tuple(parts)
 
 def _closing_over(obj: Any) -> Callable[[], Any]:
     return lambda: obj
@@ -286,6 +290,39 @@ def is_leaf(value: Any, mode: str) -> bool:
     )
 
 
+def leaves(roots: Any) -> list[tuple[Any, Any, tuple[type, ...]]]:
+    """All leaves, those of an object once: each with the object that holds it, if any, and the modules around it."""
+    found: list[tuple[Any, Any, tuple[type, ...]]] = []
+    passed: dict[int, Any] = {}
+    pending: list[tuple[Any, str, Any, tuple[type, ...]]] = [(roots, "argument", None, ())]
+    while pending:
+        value, mode, obj, owners = pending.pop()
+        if has_identity(value, mode):
+            if id(value) in passed:
+                continue
+            obj = passed[id(value)] = value
+        if is_leaf(value, mode):
+            found.append((value, obj, owners))
+        inside = (*owners, type(value)) if isinstance(value, (Box, Affine)) else owners
+        pending += [(child, below, obj, inside) for _, child, below in reversed(children(value, mode) or [])]
+    return found
+
+
+def tags(value: Any, obj: Any, owners: tuple[type, ...]) -> frozenset[str]:
+    """The words for a leaf: a variable's kind; of a tree, "param" for floating-point numbers; a module's array has none."""
+    if isinstance(obj, Variable):
+        words = {Param: "param", BatchStat: "batch_stat"}
+        return frozenset(word for kind, word in words.items() if isinstance(obj, kind))
+    nearest = next((owner for owner in reversed(owners) if owner in (Affine, Box)), None)
+    inexact = jnp.issubdtype(jnp.result_type(value), jnp.inexact)
+    return frozenset(["param"] if nearest is not Box and inexact else [])
+
+
+def numbers(blueprint: Blueprint) -> list[int]:
+    """For each of the graph's `leaves`, the number by which `build` asks for it."""
+    return [int(leaf) for leaf, _, _ in leaves(build(blueprint, lambda number, _: np.float32(number))[0])]
+
+
 def close(found: Any, wanted: Any) -> bool:
     """Whether two leaves are equal: a Python number equals an array of its value."""
     if not any(isinstance(leaf, (bool, int, float)) for leaf in (found, wanted)) and found.dtype != wanted.dtype:
@@ -353,3 +390,12 @@ def check_alike(
             (child, twin, below, f"{path}.{key}")
             for (key, child, below), (_, twin, _) in zip(mine, theirs, strict=True)
         ]
+
+
+def alike(found: Any, wanted: Any, same: Callable[[Any, Any], bool] = operator.is_) -> bool:
+    """Whether two graphs are isomorphic; by default with the very same arrays."""
+    try:
+        check_alike(found, wanted, same=same)
+    except AssertionError:
+        return False
+    return True

@@ -15,7 +15,20 @@ import liftcore as lift
 from liftcore.errors import AliasError, LiftError
 from liftcore.filters import All, In, Not, PathContains
 from liftcore.protocol import Call, Site
-from tests.property.graphs import Affine, Blueprint, Box, LoRA, Pair, Point, Tree, build, check_alike, children, has_identity
+from tests.property.graphs import (
+    Affine,
+    Blueprint,
+    Box,
+    LoRA,
+    Pair,
+    Point,
+    Tree,
+    build,
+    check_alike,
+    children,
+    has_identity,
+    tags,
+)
 from tests.property.strategies import blueprints, examples
 
 FORMS = ("tuple", "list", "dict", "affine", "pair", "point")
@@ -91,14 +104,6 @@ def calls(draw: st.DrawFn, filters: tuple[Any, ...]) -> tuple[Blueprint, tuple[A
     if draw(st.integers(0, 3)) == 0:
         return blueprint, (draw(axes(filters)),) * len(blueprint.roots)
     return blueprint, draw(prefixes(blueprint.roots, axes(filters)))
-
-
-def tags(value: Any, obj: Any, owners: tuple[type, ...]) -> frozenset[str]:
-    if isinstance(obj, lift.Variable):
-        words = {lift.Param: "param", lift.BatchStat: "batch_stat"}
-        return frozenset(word for kind, word in words.items() if isinstance(obj, kind))
-    nearest = next((owner for owner in reversed(owners) if owner in (Affine, Box)), None)
-    return frozenset(["param"] if nearest is not Box and jnp.issubdtype(value.dtype, jnp.floating) else [])
 
 
 def ways(root: str, value: Any, prefix: Any, side: str, call: Call) -> Iterator[tuple[Hashable, Site, Any]]:

@@ -155,7 +155,7 @@ def test_static_values_come_out_as_they_are(transform, how):
     "carry", [None, (), {}, "text", Config(), lift.Module()], ids=lambda carry: type(carry).__name__
 )
 def test_a_carry_without_arrays_is_a_carry(carry, how):
-    last, ys = how(lambda xs: lift.scan(lambda c, x: (c, x * 2), carry, xs))(XS)
+    last, ys = how(lambda c, xs: lift.scan(lambda c, x: (c, x * 2), c, xs))(carry, XS)
     assert last == carry
     np.testing.assert_array_equal(ys, 2 * XS)
 
