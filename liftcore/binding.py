@@ -54,7 +54,11 @@ class Bound:
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
     try:
-        return inspect.signature(function)
+        own = inspect.signature(function, follow_wrapped=False)
+        # A decorator shows what it wraps. Where it names parameters of its own, those are what it takes.
+        variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        named = any(parameter.kind not in variable for parameter in own.parameters.values())
+        return own if named else inspect.signature(function)
     except (TypeError, ValueError):  # a builtin that does not tell
         return None
 

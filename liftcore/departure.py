@@ -8,8 +8,11 @@ is built.
 
 from __future__ import annotations
 
+import collections
+import copy
 import dataclasses
 import re
+import types
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
@@ -29,6 +32,7 @@ from liftcore.walk import Walk
 __all__ = ["Arrival", "Departure", "depart", "merge"]
 
 _UNFILLED = object()
+_CHANGEABLE = (set, bytearray, collections.deque, types.SimpleNamespace)
 _CONSTANTS = (np.ndarray, np.generic, int, float, complex)
 
 
@@ -208,6 +212,30 @@ def _describe(part: Part) -> str:
     return f"{name} with {', '.join(keys)}" if any(keys) else name
 
 
+def _sides(before: Part, now: Part) -> tuple[str, str]:
+    """Both sides of a change, as text; where they have the same parts, with the values that differ."""
+    was, is_now = _describe(before), _describe(now)
+    if was != is_now:
+        return was, is_now
+    if before.metadata != now.metadata:
+        return f"{was}, metadata {dict(before.metadata or {})}", f"{is_now}, metadata {dict(now.metadata or {})}"
+    olds, news = before.named_ops(), now.named_ops()
+    changed = [key for key in olds if olds[key] != news.get(key)]
+    if not changed:
+        return f"{was}, one order or set of objects", f"{is_now}, another one"
+    one = ", ".join(f"{key}={_plain(olds[key])}" for key in changed)
+    other = ", ".join(f"{key}={_plain(news.get(key))}" for key in changed)
+    return f"{was}, {one}", f"{is_now}, {other}"
+
+
+def _plain(op: Any) -> str:
+    """A static value that an instruction names, if it is an atom."""
+    key = op[1] if op is not None and len(op) == 2 else None
+    if isinstance(key, tuple) and len(key) == 2 and isinstance(key[1], (bool, int, float)):
+        return repr(key[1])
+    return repr(key) if isinstance(key, str) else "..."
+
+
 def _bind_slots(arrival: Arrival, objects: Sequence[Any], replaced: Mapping[str, Any]) -> list[Any]:
     """Finds which object now stands in the place of each one that came in: identity in a carry is by place."""
     bound: dict[int, Any] = {}
@@ -220,7 +248,7 @@ def _bind_slots(arrival: Arrival, objects: Sequence[Any], replaced: Mapping[str,
             where, was, now = pending.pop()
             before, after = was.region, now.region
             if before.header != after.header or before.ops != after.ops:
-                raise _mismatch(arrival.call, where, _describe(was), _describe(now))
+                raise _mismatch(arrival.call, where, *_sides(was, now))
             for old, new in zip(before.children, after.children, strict=True):
                 obj = forest.objects[new]
                 place = arrival.assigned[old].place
@@ -439,22 +467,29 @@ class _Departing:
     def _check_restructured(self, assignment: Assignment, number: int, obj: Any, before: Part, now: Found) -> None:
         given, call = self.arrival.assigned[number], self.arrival.call
         if any(spec.carried and spec.bucket_in == spec.bucket_out for spec in given.specs):
-            raise _mismatch(call, str(given.place), _describe(before), _describe(now.part))
+            raise _mismatch(call, str(given.place), *_sides(before, now.part))
         if isinstance(object_kind(obj), Reference):
             for spec in given.specs:
                 self._check_write(spec, assignment.site(given.place, obj, None))
             return
         # What no leaf tells (a static value, an attribute removed) is judged by what the object itself would get.
         site = assignment.site(given.place, obj, None)
+        loops = bool(self.arrival.slots)
         try:
             spec = prefixes.resolve(given.prefix, site, self.spec.spec)
+            carried = spec.carried and spec.bucket_in == spec.bucket_out
         except FilterError:  # no filter is about the object itself
-            return
+            spec, carried = Spec(None, None), loops
+        if carried:
+            raise _mismatch(call, str(given.place), *_sides(before, now.part))
         if spec.readonly is not None:
             raise StructureError(
                 str(call),
                 where=f"{given.place}, a {type(obj).__name__}, changed its structure",
-                found=[f"before: {_describe(before)}", f"after: {_describe(now.part)}"],
+                found=[
+                    f"before: {_sides(before, now.part)[0]}",
+                    f"after: {_sides(before, now.part)[1]}",
+                ],
                 why=spec.readonly,
             )
 
@@ -496,7 +531,7 @@ def merge(
         return source.spec.exit(value, arrival.call)
 
     def entries(recipe: _Recipe) -> list[Any]:
-        static = [values[value.number] if isinstance(value, _Kept) else value for value in recipe.values]
+        static = [values[value.number] if isinstance(value, _Kept) else _own(value) for value in recipe.values]
         return assemble(recipe.part, [outside(source) for source in recipe.leaves], static, everything)
 
     everything = [*objects, *(make_empty(recipe.part) for recipe in departure.made)]
@@ -508,6 +543,11 @@ def merge(
     if write:
         _write(departure, arrival, objects, renewed)
     return replaced, result
+
+
+def _own(value: Any) -> Any:
+    """A static value that the function made, for one caller: what can be changed in place is copied."""
+    return copy.copy(value) if type(value) in _CHANGEABLE else value
 
 
 def _write(departure: Departure, arrival: Arrival, objects: Sequence[Any], renewed: Mapping[int, list[Any]]) -> None:

@@ -15,7 +15,7 @@ import re
 import threading
 import types
 import weakref
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar, cast
 
 import jax
@@ -110,6 +110,9 @@ _OFTEN = 4
 
 # So many programs a function; JAX keeps as many traces.
 _MOST = 4096
+
+# So many times a function is traced with more and more captured cells as hidden inputs, level by level.
+_TRIES = 16
 
 _serial = itertools.count()
 _lock = threading.RLock()
@@ -504,7 +507,7 @@ class Lifted(Wrapper):
         Returns:
           The prepared call and what `run` returned.
         """
-        while True:
+        for _ in range(_TRIES):
             prepared = self.prepare(*args, **kwargs)
             try:
                 with prepared.running():
@@ -520,6 +523,14 @@ class Lifted(Wrapper):
                     raise
                 raise translated from error
             return prepared, result
+        raise CaptureError(
+            str(prepared.call),
+            where="a captured variable of a lifted call that has ended",
+            found=["each time the function is traced it reads another one"],
+            why="What is made in a lifted call, or passed to it, is gone after it: a rule that JAX runs later (the "
+            "bwd of a custom_vjp) may not read it.",
+            ways=["Hand the value on as an array: through the output, or the residuals of the rule."],
+        )
 
     def prepare(self, *args: Any, **kwargs: Any) -> Prepared:
         """Splits one call: its program, and the buckets to run it on."""
@@ -618,35 +629,48 @@ def _taken_apart(call: Call, bound: Bound, prefix: Mapping[str, Any]) -> tuple[F
     it is not.
     """
 
-    def walk(functions: Any, cells: tuple[Any, ...]) -> Forest:
+    def walk(functions: Any, cells: tuple[Any, ...], outside: Container[int] = ()) -> Forest:
         roots = {name: Static(value) if prefix[name] is STATIC else value for name, value in bound.values.items()}
-        return Walk(str(call)).forest({**roots, CAPTURED: (functions, cells)})
+        return Walk(str(call), outside=outside).forest({**roots, CAPTURED: (functions, cells)})
 
     functions, cells = bound.values[CAPTURED]
     try:
         forest = walk(functions, cells)
-        both = _both(forest)
     except CaptureError as error:
         if not error.passed_too:
             raise
-        both = [None]
-    if not both:
-        return forest, cells
-    for obj in both:
-        kind = kind_of(type(obj))
-        if isinstance(kind, Reference) and kind.born is None:
-            raise _unreported(call, obj, forest)
-    passed = {id(obj) for obj in walk(Static(functions), ()).objects}
-    cells = tuple(cell for cell in cells if id(cell) not in passed and not captures.is_passed(cell))
-    return walk(Static(functions), cells), cells
+        # It was passed around this call, and what leads to it cannot be seen without reading it.
+        passed = {id(obj) for obj in walk(Static(functions), ()).objects}
+        cells = tuple(cell for cell in cells if id(cell) not in passed and not captures.is_passed(cell))
+        return walk(Static(functions), cells), cells
+    outside = {id(obj) for obj in _passed_too(call, forest)}
+    if outside:
+        cells = tuple(cell for cell in cells if id(cell) not in outside)
+        forest = walk(functions, cells, outside)
+    return forest, cells
 
 
-def _both(forest: Forest) -> list[Any]:
-    """Objects that are captured, and passed as well."""
-    if not forest.roots[CAPTURED].part.region.children:
+def _passed_too(call: Call, forest: Forest) -> list[Any]:
+    """Captured objects that are passed as well, and those that lead to them.
+
+    Raises:
+      CaptureError: a family does not report reads, so that nobody could tell whether it is read.
+    """
+    captured = _reached(forest, {CAPTURED})
+    if not captured:
         return []
     passed = _reached(forest, forest.roots.keys() - {CAPTURED})
-    return [forest.objects[number] for number in _reached(forest, {CAPTURED}) if number in passed]
+    both = {number for number in captured if number in passed}
+    for number in both:
+        kind = kind_of(type(forest.objects[number]))
+        if isinstance(kind, Reference) and kind.born is None:
+            raise _unreported(call, forest.objects[number], forest)
+    grown = True
+    while grown:
+        leading = {number for number in captured if both & {*forest.found[number].part.region.children}} - both
+        both |= leading
+        grown = bool(leading)
+    return [forest.objects[number] for number in both]
 
 
 def _reached(forest: Forest, names: Iterable[str]) -> dict[int, None]:

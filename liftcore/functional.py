@@ -190,9 +190,22 @@ def split(obj: Any, *wanted: Filter) -> tuple[Any, ...]:
     return (structure, *states)
 
 
-def _text_path(path: Path) -> tuple[str, ...]:
-    # Checkpoint formats turn integer keys into strings, so that paths are compared as text.
-    return tuple(map(str, path))
+class _Given:
+    """Leaves of some containers by path; or by its text, since checkpoint formats turn integer keys into strings."""
+
+    def __init__(self, containers: Sequence[Any]) -> None:
+        self._exact = {path: leaf for one in containers for path, leaf in unpack(one).items()}
+
+    def matched(self, paths: Iterable[Path]) -> tuple[dict[Path, Any], list[Path]]:
+        """The leaf for each of these paths that has one, and the paths that are left over."""
+        wanted = list(paths)
+        found = {path: self._exact[path] for path in wanted if path in self._exact}
+        rest = {tuple(map(str, path)): path for path in self._exact if path not in found}
+        for path in wanted:
+            as_text = tuple(map(str, path))
+            if path not in found and as_text in rest:
+                found[path] = self._exact[rest.pop(as_text)]
+        return found, list(rest.values())
 
 
 def merge(structure: Structure, *states: Any) -> Any:
@@ -208,18 +221,17 @@ def merge(structure: Structure, *states: Any) -> Any:
     Raises:
       PathError: a leaf is missing, or one is too many.
     """
-    given = {_text_path(path): leaf for one in states for path, leaf in unpack(one).items()}
-    paths = [_text_path(path) for path in structure.paths]
-    missing, extra = [path for path in paths if path not in given], given.keys() - set(paths)
+    given, extra = _Given(states).matched(structure.paths)
+    missing = [path for path in structure.paths if path not in given]
     if missing or extra:
         raise PathError(
             "merge of a structure",
             where=f"{len(missing)} leaves are missing, {len(extra)} too many",
             found=[f"missing: {text('obj', path)}" for path in missing[:5]]
-            + [f"too many: {text('obj', path)}" for path in sorted(extra)[:5]],
+            + [f"too many: {text('obj', path)}" for path in extra[:5]],
             ways=["Pass all states that split returned: merge(structure, *states)."],
         )
-    roots, _ = build({"obj": structure.root}, structure.parts, [given[path] for path in paths])
+    roots, _ = build({"obj": structure.root}, structure.parts, [given[path] for path in structure.paths])
     return roots["obj"]
 
 
@@ -261,20 +273,20 @@ def update(obj: T, *states: Any) -> T:
       PathError: a state has a path that the object does not have; nothing is written then.
     """
     forest = Walk("update of an object").forest({"obj": obj})
-    given = {_text_path(path): leaf for one in states for path, leaf in unpack(one).items()}
-    known = {_text_path(place.path + key) for place, _, found in forest for key in found.part.region.leaf_keys}
-    if extra := sorted(given.keys() - known):
+    known = [place.path + key for place, _, found in forest for key in found.part.region.leaf_keys]
+    given, extra = _Given(states).matched(known)
+    if extra:
         raise PathError(
             f"update of a {type(obj).__name__}",
             where=text("obj", extra[0]),
-            found=[f"the object has: {', '.join(text('obj', path) for path in sorted(known)[:8])}"],
+            found=[f"the object has: {', '.join(text('obj', path) for path in known[:8])}"],
             why="The state has a path that the object does not have.",
             ways=["Take the state from an object of the same structure: lift.state(obj)."],
         )
     renewed: list[tuple[Any, Found, list[Any]]] = []
     result: Any = obj
     for place, target, found in forest:
-        paths = [_text_path(place.path + key) for key in found.part.region.leaf_keys]
+        paths = [place.path + key for key in found.part.region.leaf_keys]
         if not any(path in given for path in paths) and target is not None:
             continue
         leaves = [given.get(path, leaf) for path, leaf in zip(paths, found.leaves, strict=True)]

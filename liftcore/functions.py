@@ -184,6 +184,9 @@ def rebuild(fn: types.FunctionType, replaced: Mapping[Slot, Any]) -> types.Funct
             for index, cell in enumerate(fn.__closure__ or ())
         ),
     )
+    # A function that calls itself by name calls the new one.
+    if named and fn.__globals__.get(fn.__name__) is fn:
+        new.__globals__[fn.__name__] = new
     new.__kwdefaults__ = {
         name: replaced.get(("kwdefault", name), value) for name, value in (fn.__kwdefaults__ or {}).items()
     }

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
+
+import jax
 
 from liftcore.families import kind_of
 from liftcore.paths import Path, text
@@ -22,6 +24,7 @@ from liftcore.protocol import EMPTY, Node, Reference
 
 __all__ = [
     "CONTAINERS",
+    "Code",
     "Forest",
     "Found",
     "Op",
@@ -270,10 +273,32 @@ def build(roots: Mapping[str, Part], parts: Sequence[Part], leaves: Sequence[Any
     return {name: entries[0] for name, entries in zip(roots, made, strict=False)}, objects
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Code:
+    """Rebuilds a tree that is code: a partial, a method, a function around objects.
+
+    Attributes:
+      rebuild: the callable that rebuilds it from its children.
+      names: the children's keys.
+    """
+
+    rebuild: Callable[[list[Any]], Any]
+    names: tuple[Hashable, ...]
+
+    def __call__(self, children: list[Any]) -> Any:
+        """Rebuilds it."""
+        return self.rebuild(children)
+
+    def container(self, children: list[Any]) -> Any:
+        """What stands for it in a container of gradients: its children by name; None where there is no leaf."""
+        return dict(zip(self.names, children, strict=True)) if jax.tree.leaves(children) else None
+
+
 def gradient_values(part: Part) -> list[Any]:
     """The values of a part for a container of gradients: None for what is static by nature, not by its owner's word."""
     kinds = [op[0] for op in part.region.ops if op[0] not in (Op.LEAF, Op.OBJECT)]
-    return [None if kind is Op.STATIC else value for kind, value in zip(kinds, part.values, strict=True)]
+    values = [value.container if isinstance(value, Code) else value for value in part.values]
+    return [None if kind is Op.STATIC else value for kind, value in zip(kinds, values, strict=True)]
 
 
 def make_empty(part: Part) -> Any:

@@ -6,7 +6,7 @@ import dataclasses
 import enum
 import functools
 import types
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -15,9 +15,9 @@ import numpy as np
 from liftcore import captures, functions, statics
 from liftcore.errors import StaticError
 from liftcore.families import kind_of
-from liftcore.paths import Path, like_jax, plain_key, text
+from liftcore.paths import CAPTURED, Path, like_jax, plain_key, text
 from liftcore.protocol import Node, Reference
-from liftcore.structure import CONTAINERS, Forest, Found, Op, Part, Place, Region, object_kind
+from liftcore.structure import CONTAINERS, Code, Forest, Found, Op, Part, Place, Region, object_kind
 
 __all__ = ["Static", "Walk", "described", "is_leaf"]
 
@@ -136,10 +136,10 @@ def _tree(entry: _Entry) -> _Tree | None:
         return (cls, keys), functools.partial(_rebuild_node, kind, cls, keys), below
     if cls is types.MethodType and kind_of(type(value.__self__)) is not None:
         pairs = [("__func__", value.__func__), ("__self__", value.__self__)]
-        return (cls,), _rebuild_method, children(pairs)
+        return (cls,), Code(_rebuild_method, ("__func__", "__self__")), children(pairs)
     if cls is functools.partial:
         pairs = [("func", value.func), ("args", value.args), ("keywords", value.keywords)]
-        return (cls,), _rebuild_partial, children(pairs, _Mode.TREE)
+        return (cls,), Code(_rebuild_partial, ("func", "args", "keywords")), children(pairs, _Mode.TREE)
     if cls is types.FunctionType:
         found = functions.parts(value, seen)
         if not found:
@@ -148,12 +148,14 @@ def _tree(entry: _Entry) -> _Tree | None:
         fn = functions.origin(value)
         pairs = [(functions.label(fn, slot), child) for slot, child in found.items()]
         key = (cls, statics.key(fn), tuple(found))
-        return key, functools.partial(_rebuild_function, fn, tuple(found)), children(pairs, _Mode.TREE)
+        rebuild = functools.partial(_rebuild_function, fn, tuple(found))
+        return key, Code(rebuild, tuple(name for name, _ in pairs)), children(pairs, _Mode.TREE)
     if isinstance(value, functions.Wrapper):
         if not functions.reaches(value, seen):
             return None
         names = [(getattr(function, "__name__", index), function) for index, function in enumerate(value.functions)]
-        return (cls, value.key()), value.around, children(names, _Mode.TREE)
+        wrapper = Code(value.around, tuple(name for name, _ in names))
+        return (cls, value.key()), wrapper, children(names, _Mode.TREE)
     if cls in _ATOMS or jax.tree_util.all_leaves((value,)):
         return None
     with_keys, treedef = jax.tree_util.tree_flatten_with_path(value, is_leaf=lambda other: other is not value)
@@ -196,15 +198,23 @@ class Walk:
     first argument that leads to it.
 
     Args:
+      attempted: what is being done, for messages.
       objects: objects that have their numbers already, in order.
       places: where those are.
-      attempted: what is being done, for messages.
+      outside: ids of objects that are captured and stay what they are.
       leaving: whether values leave a trace, so that no new static value may hold a tracer.
     """
 
     def __init__(
-        self, attempted: str, objects: Sequence[Any] = (), places: Sequence[Place] = (), *, leaving: bool = False
+        self,
+        attempted: str,
+        objects: Sequence[Any] = (),
+        places: Sequence[Place] = (),
+        *,
+        leaving: bool = False,
+        outside: Container[int] = (),
     ) -> None:
+        self._outside = outside
         self._attempted = attempted
         self.objects = list(objects)
         self.places = list(places)
@@ -278,14 +288,14 @@ class Walk:
                     leaf_keys.append(path)
                     leaf_owners.append(owners)
                     continue
-                if _has_identity(value, mode):
+                if _has_identity(value, mode) and not self._is_outside(place, value):
                     ops.append(_OBJECT)
                     inside = () if obj is None else (type(obj),)
                     children.append(self._number(value, place, path, (*inside, *owners)))
                     child_keys.append(path)
                     child_owners.append(owners)
                     continue
-                tree = _tree(entry)
+                tree = None if self._is_outside(place, value) else _tree(entry)
                 if tree is not None:
                     key, maker, below = tree
                     ops.append((Op.TREE, key, len(below)))
@@ -306,6 +316,9 @@ class Walk:
             self.places.append(Place(place.root, place.path + path, place.owners + owners))
         return number
 
+    def _is_outside(self, place: Place, value: Any) -> bool:
+        return place.root == CAPTURED and id(value) in self._outside
+
     def _check_stateless(self, value: Any, place: Place, path: Path) -> None:
         if _has_identity(value, _Mode.ARGUMENT):
             raise StaticError(
@@ -319,6 +332,14 @@ class Walk:
     def _check_static(self, value: Any, place: Place, path: Path) -> None:
         if type(value) in _ATOMS:
             return
+        if self._leaving and isinstance(value, Iterator):
+            raise StaticError(
+                self._attempted,
+                where=text(place.root, place.path + path),
+                found=[f"a {type(value).__name__}, which can be gone through once"],
+                why="What leaves a compiled program is made once, and handed out again at each call.",
+                ways=["Return a list: list(values)."],
+            )
         inner = None
         # What a function closes over is a constant of the trace, as in JAX; but a tracer may not leave in it.
         if self._leaving:

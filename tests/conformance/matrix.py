@@ -41,7 +41,9 @@ def _same(found: Any, wanted: Any, what: str) -> None:
     assert mine.keys() == theirs.keys(), f"{what}: found {found!r}, wanted {wanted!r}"
     for keys, leaf in theirs.items():
         assert jnp.shape(mine[keys]) == jnp.shape(leaf), f"{what}{jax.tree_util.keystr(keys)}: another shape"
-        assert jnp.result_type(mine[keys]) == jnp.result_type(leaf), f"{what}{jax.tree_util.keystr(keys)}: another dtype"
+        assert jnp.result_type(mine[keys]) == jnp.result_type(leaf), (
+            f"{what}{jax.tree_util.keystr(keys)}: another dtype"
+        )
         np.testing.assert_allclose(
             mine[keys], leaf, rtol=2e-5, atol=1e-6, err_msg=f"{what}{jax.tree_util.keystr(keys)}"
         )

@@ -80,7 +80,9 @@ def doubled(f: Any) -> Any:
         y, model = done.merge()[1]
         return (y, y), model
 
-    return lift.lift(f, LiftSpec("doubled", lambda passed: dict.fromkeys(passed.names()), None, _kept, run, finish=finish))
+    return lift.lift(
+        f, LiftSpec("doubled", lambda passed: dict.fromkeys(passed.names()), None, _kept, run, finish=finish)
+    )
 
 
 def forgetful(f: Any) -> Any:
@@ -94,7 +96,9 @@ def forgetful(f: Any) -> Any:
         y, model = done.merge(write=False)[1]
         return (y, y), model
 
-    return lift.lift(f, LiftSpec("doubled", lambda passed: dict.fromkeys(passed.names()), None, _kept, run, finish=finish))
+    return lift.lift(
+        f, LiftSpec("doubled", lambda passed: dict.fromkeys(passed.names()), None, _kept, run, finish=finish)
+    )
 
 
 def _kept(spelling: Any, site: Site | None) -> Spec:
@@ -117,7 +121,9 @@ def strangers() -> Iterator[None]:
         stack.enter_context(registry.families.temporary("tests", BAG))
         stack.enter_context(registry.family_cases.temporary("tests", BAG_CASE))
         stack.enter_context(registry.transforms.temporary("doubled", doubled))
-        stack.enter_context(registry.cases.temporary("doubled", Case(lift=lambda f, prefix: lift.doubled(f), plain=_twice)))
+        stack.enter_context(
+            registry.cases.temporary("doubled", Case(lift=lambda f, prefix: lift.doubled(f), plain=_twice))
+        )
         stack.enter_context(registry.lifts.temporary("Kernels", Kernels))
         own = dataclasses.replace(mapped, lift_types={"Kernels": lambda cls: cls()})
         stack.enter_context(registry.cases.temporary("Kernels", own))

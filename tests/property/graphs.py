@@ -175,11 +175,14 @@ def _tree(form: str, parts: list[Any]) -> Any:
         case _:
             return tuple(parts)
 
+
 def _closing_over(obj: Any) -> Callable[[], Any]:
     return lambda: obj
 
 
-def build(blueprint: Blueprint, value: Callable[[int, Leaf], Any] = lambda _, leaf: array(leaf)) -> tuple[Any, list[Any]]:
+def build(
+    blueprint: Blueprint, value: Callable[[int, Leaf], Any] = lambda _, leaf: array(leaf)
+) -> tuple[Any, list[Any]]:
     """Builds a graph.
 
     Args:
@@ -257,7 +260,10 @@ def children(value: Any, mode: str) -> list[tuple[Any, Any, str]] | None:
         case Affine():
             pairs, below = [("kernel", value.kernel), ("rest", value.rest)], "tree"
         case Pair():
-            pairs, below = [("first", value.first), ("second", value.second)], "argument" if mode == "argument" else "tree"
+            pairs, below = (
+                [("first", value.first), ("second", value.second)],
+                "argument" if mode == "argument" else "tree",
+            )
         case functools.partial():
             pairs, below = list(enumerate(value.args)), "tree"
         case types.MethodType():

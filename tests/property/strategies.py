@@ -95,9 +95,7 @@ def blueprints(
         atoms = [leaf, leaf, st.builds(Fixed, st.sampled_from(fixed)), *([link, link] if links else [])]
         return st.recursive(
             st.one_of(atoms),
-            lambda inner: st.builds(
-                Tree, st.sampled_from(forms), st.lists(inner, min_size=1, max_size=3).map(tuple)
-            ),
+            lambda inner: st.builds(Tree, st.sampled_from(forms), st.lists(inner, min_size=1, max_size=3).map(tuple)),
             max_leaves=3,
         )
 
@@ -123,16 +121,19 @@ def blueprints(
         contents[parent][key] = Link(number) if wrap is None else Tree(wrap, (Link(number),))
     others = draw(st.lists(argument, max_size=roots - 1))
     built = tuple(
-        Object(kind, tuple((key, _fitting(part, chosen, ["box"] if kind in VARIABLES else KINDS)) for key, part in parts.items()))
+        Object(
+            kind,
+            tuple(
+                (key, _fitting(part, chosen, ["box"] if kind in VARIABLES else KINDS)) for key, part in parts.items()
+            ),
+        )
         for kind, parts in zip(chosen, contents, strict=True)
     )
     loose = _without_containers(KINDS)
     return Blueprint(built, (Link(0), *(_fitting(root, chosen, loose) for root in others)))
 
 
-def programs(
-    steps: Sequence[Any], most: int = 5, results: Sequence[str] = RESULTS
-) -> st.SearchStrategy[Program]:
+def programs(steps: Sequence[Any], most: int = 5, results: Sequence[str] = RESULTS) -> st.SearchStrategy[Program]:
     """Programs of some kinds of steps."""
     number = st.integers(0, 11)
     step = st.builds(Step, st.sampled_from([step.__name__ for step in steps]), number, number, number)

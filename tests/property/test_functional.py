@@ -15,7 +15,14 @@ import liftcore as lift
 from tests.property.graphs import Blueprint, Leaf, alike, array, build, check_alike, objects
 from tests.property.strategies import blueprints, examples
 
-FILTERS: tuple[Any, ...] = ("param", "batch_stat", lift.Param, lambda leaf: jnp.ndim(leaf) > 1, lift.PathContains("a"), None)
+FILTERS: tuple[Any, ...] = (
+    "param",
+    "batch_stat",
+    lift.Param,
+    lambda leaf: jnp.ndim(leaf) > 1,
+    lift.PathContains("a"),
+    None,
+)
 
 
 def shifted(blueprint: Blueprint, by: float) -> tuple[Any, list[Any]]:

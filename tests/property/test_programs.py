@@ -103,9 +103,7 @@ def test_copies_of_a_graph_share_programs_and_nothing_else(
 
 @examples(60)
 @given(blueprints(), programs(STEPS), st.sampled_from(sorted(TRANSPARENT)))
-def test_a_call_that_raises_leaves_everything_as_it_was(
-    blueprint: Blueprint, program: Program, transform: str
-) -> None:
+def test_a_call_that_raises_leaves_everything_as_it_was(blueprint: Blueprint, program: Program, transform: str) -> None:
     class Halfway(Exception):
         pass
 

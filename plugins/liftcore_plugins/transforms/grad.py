@@ -176,33 +176,32 @@ def grad(
 ) -> Lifted:
     """Gradient of a scalar function, as `jax.grad`, with respect to the parameters of objects among its arguments.
 
-        State that the function writes is kept. A shared parameter has one gradient, the sum, in the first place it is
-        reached.
+    State that the function writes is kept. A shared parameter has one gradient, the sum, in the first place it is
+    reached.
 
     Args:
-          fun: the function: returns a scalar, or (scalar, aux).
-          argnums: which arguments: an int, a name, or `DiffState(argument, filter)`; or a tuple of such. An int stands for
-            the leaves with the tag "param" there: parameters of models, floating-point and complex arrays of trees.
-          has_aux: whether f returns (loss, aux).
-          holomorphic: see `jax.grad`.
-          allow_int: integer arrays are differentiated too, and have gradients of dtype float0.
+      fun: the function: returns a scalar, or (scalar, aux).
+      argnums: which arguments: an int, a name, or `DiffState(argument, filter)`; or a tuple of such. An int stands for
+        the leaves with the tag "param" there: parameters of models, floating-point and complex arrays of trees.
+      has_aux: whether f returns (loss, aux).
+      holomorphic: see `jax.grad`.
+      allow_int: integer arrays are differentiated too, and have gradients of dtype float0.
 
     Returns:
-          A function that returns the gradient, or (gradient, aux). A gradient has the container that `lift.state` gives, so
-          that optax works on both; a tuple of them for a tuple of argnums.
+      A function that returns the gradient, or (gradient, aux). A gradient has the container that `lift.state` gives, so
+      that optax works on both; a tuple of them for a tuple of argnums.
 
     Raises:
-          AliasError: an object is shared by an argument that is differentiated and one that is not.
-          GradError: nothing is differentiable, or the loss is no scalar.
+      AliasError: an object is shared by an argument that is differentiated and one that is not.
+      GradError: nothing is differentiable, or the loss is no scalar.
 
     Example:
-          >>> import jax.numpy as jnp
-    import numpy as np
-          >>> g = grad(lambda p, x: (p["w"] * x).sum())({"w": jnp.ones(2), "steps": 3}, 5.0)
-          >>> g["w"].tolist(), g["steps"]
-          ([5.0, 5.0], None)
+      >>> import jax.numpy as jnp
+      >>> g = grad(lambda p, x: (p["w"] * x).sum())({"w": jnp.ones(2), "steps": 3}, 5.0)
+      >>> g["w"].tolist(), g["steps"]
+      ([5.0, 5.0], None)
 
-        Source: `jax.grad`.
+    Source: `jax.grad`.
     """
     return _lifted("grad", fun, _Options(argnums, has_aux, holomorphic, allow_int), _finish_grad)
 
