@@ -1,7 +1,7 @@
 """The alias validator: gives every leaf its spec, and refuses a shared object that would get two.
 
 Each object gets its specs on the first way to it. Every other way is checked: once for each distinct prefix leaf, and
-for a lift type that looks at paths, once for each edge.
+for a lift type that looks at paths, each way that goes through no object twice.
 """
 
 from __future__ import annotations
@@ -21,6 +21,10 @@ from liftcore.structure import Found, Place, object_kind
 __all__ = ["Assigned", "Assignment"]
 
 
+# A filter that looks at paths is asked about every way to a shared object; there can be very many.
+_MOST_WAYS = 50_000
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Assigned:
     """What an object got: place of the first way to it, the prefix leaf there, and key and spec of each leaf."""
@@ -36,7 +40,7 @@ class _Edge:
     number: int
     place: Place
     prefix: Any
-    way: Hashable  # edges with the same way and number need one check
+    above: frozenset[int]  # objects on the way, from the argument down
 
 
 class Assignment:
@@ -70,6 +74,7 @@ class Assignment:
         self._captured = captured
         self._edges: collections.deque[_Edge] = collections.deque()
         self._checked: set[tuple[Hashable, int]] = set()
+        self._ways = 0
         self._compared = Spec.among_inputs if side == "in" else Spec.across
         self.assigned: dict[int, Assigned] = dict(given or {})
 
@@ -82,7 +87,7 @@ class Assignment:
 
     def hang(self, place: Place, obj: Any, prefix: Any, found: Found) -> None:
         """Follows what hangs in one region."""
-        self._follow(place, obj, prefix, found, None)
+        self._follow(place, obj, prefix, found, frozenset())
         while self._edges:
             self._take(self._edges.popleft())
 
@@ -109,31 +114,25 @@ class Assignment:
             for leaf, key, owners in zip(found.leaves, found.part.region.leaf_keys, found.leaf_owners, strict=True)
         )
 
-    def _follow(self, place: Place, obj: Any, prefix: Any, found: Found, way: Hashable) -> None:
+    def _follow(self, place: Place, obj: Any, prefix: Any, found: Found, above: frozenset[int]) -> None:
         region = found.part.region
         inside = place.owners if obj is None else (*place.owners, type(obj))
         for number, key, owners in zip(region.children, region.child_keys, found.child_owners, strict=True):
             below = Place(place.root, place.path + key, inside + owners)
-            leaf = prefixes.at(prefix, key)
-            by_path = isinstance(leaf, LiftType) and leaf.by_path
-            onward = way if way is not None else ((below.root, below.path) if by_path else _identity(leaf))
-            self._edges.append(_Edge(number, below, leaf, onward))
+            self._edges.append(_Edge(number, below, prefixes.at(prefix, key), above))
 
     def _take(self, edge: _Edge) -> None:
         obj, found, given = self._objects[edge.number], self._found(edge.number), self.assigned.get(edge.number)
+        above = edge.above | {edge.number}
         if given is None:
             specs = self._specs(edge.place, obj, edge.prefix, found)
             self.assigned[edge.number] = Assigned(edge.place, edge.prefix, found.part.region.leaf_keys, specs)
-            self._follow(edge.place, obj, edge.prefix, found, None)
+            self._follow(edge.place, obj, edge.prefix, found, above)
             return
         if self._captured in (given.place.root, edge.place.root) and given.place.root != edge.place.root:
             raise self._captured_too(edge, obj, given)
-        by_path = isinstance(edge.prefix, LiftType) and edge.prefix.by_path
-        if (edge.way, edge.number) in self._checked or (
-            not by_path and _identity(edge.prefix) == _identity(given.prefix)
-        ):
+        if self._is_known(edge, given):
             return
-        self._checked.add((edge.way, edge.number))
         # An object that came in may have other leaves now: what it had then must agree.
         firsts = dict(zip(given.keys, given.specs, strict=True))
         specs = self._specs(edge.place, obj, edge.prefix, found)
@@ -141,7 +140,18 @@ class Assignment:
             first = firsts.get(key, mine)
             if self._compared(mine) != self._compared(first):
                 raise self._conflict(edge, key, mine, given, first)
-        self._follow(edge.place, obj, edge.prefix, found, edge.way)
+        self._follow(edge.place, obj, edge.prefix, found, above)
+
+    def _is_known(self, edge: _Edge, given: Assigned) -> bool:
+        """Whether this way to an object says what another one said; a way through an object twice is none."""
+        asked = (_identity(edge.prefix), edge.number)
+        if isinstance(edge.prefix, LiftType) and edge.prefix.by_path and self._ways < _MOST_WAYS:
+            self._ways += 1
+            return edge.number in edge.above
+        if asked in self._checked or asked[0] == _identity(given.prefix):
+            return True
+        self._checked.add(asked)
+        return False
 
     def _conflict(self, edge: _Edge, key: Path, mine: Spec, given: Assigned, first: Spec) -> AliasError:
         one = text(given.place.root, given.place.path + key)

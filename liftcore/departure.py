@@ -23,7 +23,7 @@ import numpy as np
 from liftcore import captures, prefixes
 from liftcore.aliasing import Assigned, Assignment
 from liftcore.buckets import Bucket, Layout
-from liftcore.errors import CaptureError, CarryError, FilterError, PrefixError, StructureError, WriteError
+from liftcore.errors import CaptureError, CarryError, PrefixError, StructureError, WriteError
 from liftcore.paths import text
 from liftcore.protocol import EMPTY, Arguments, Call, LiftSpec, Node, Reference, Site, Spec
 from liftcore.structure import Found, Part, Place, assemble, fill, make_empty, object_kind
@@ -478,7 +478,7 @@ class _Departing:
         try:
             spec = prefixes.resolve(given.prefix, site, self.spec.spec)
             carried = spec.carried and spec.bucket_in == spec.bucket_out
-        except FilterError:  # no filter is about the object itself
+        except Exception:  # no filter is about the object itself, or one asks for a leaf
             spec, carried = Spec(None, None), loops
         if carried:
             raise _mismatch(call, str(given.place), *_sides(before, now.part))

@@ -1,7 +1,7 @@
 """The conformance matrix: every case, with every lift type that it takes, over every family, out of the registry.
 
-Nothing here names a transform, a lift type or a family (but for `jit` and `grad`, under which each cell is run as well):
-what is registered is in the matrix, a stranger's plugin too.
+Nothing here names a transform, a lift type or a family (but for `jit` and `grad`, under which each cell is run as
+well): what is registered is in the matrix, a stranger's plugin too.
 """
 
 from __future__ import annotations

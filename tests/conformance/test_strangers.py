@@ -80,9 +80,7 @@ def doubled(f: Any) -> Any:
         y, model = done.merge()[1]
         return (y, y), model
 
-    return lift.lift(
-        f, LiftSpec("doubled", lambda passed: dict.fromkeys(passed.names()), None, _kept, run, finish=finish)
-    )
+    return lift.lift(f, LiftSpec("doubled", run, spec=_kept, finish=finish))
 
 
 def forgetful(f: Any) -> Any:
@@ -96,9 +94,7 @@ def forgetful(f: Any) -> Any:
         y, model = done.merge(write=False)[1]
         return (y, y), model
 
-    return lift.lift(
-        f, LiftSpec("doubled", lambda passed: dict.fromkeys(passed.names()), None, _kept, run, finish=finish)
-    )
+    return lift.lift(f, LiftSpec("doubled", run, spec=_kept, finish=finish))
 
 
 def _kept(spelling: Any, site: Site | None) -> Spec:
@@ -201,9 +197,12 @@ def test_a_family_that_loses_contents_fails() -> None:
 
     family = dataclasses.replace(BAG, kind=lambda cls: Node(vars, object.__new__, fill) if cls is Leaky else None)
     case = dataclasses.replace(BAG_CASE, make=lambda arrays: Leaky(arrays["kernel"], arrays["bias"]))
-    with registry.families.temporary("tests", family), registry.family_cases.temporary("tests", case):
-        with pytest.raises(AssertionError, match="result"):
-            Cell("jit", None, "tests").check_values()
+    with (
+        registry.families.temporary("tests", family),
+        registry.family_cases.temporary("tests", case),
+        pytest.raises(AssertionError, match="result"),
+    ):
+        Cell("jit", None, "tests").check_values()
 
 
 def test_a_transform_that_swallows_errors_fails() -> None:
@@ -215,6 +214,9 @@ def test_a_transform_that_swallows_errors_fails() -> None:
 
         return lift.doubled(quiet)
 
-    with strangers(), registry.cases.temporary("doubled", Case(lift=calm, plain=_twice)):
-        with pytest.raises(AssertionError, match="lost"):
-            Cell("doubled", None, "liftcore_plugins").check_interrupted()
+    with (
+        strangers(),
+        registry.cases.temporary("doubled", Case(lift=calm, plain=_twice)),
+        pytest.raises(AssertionError, match="lost"),
+    ):
+        Cell("doubled", None, "liftcore_plugins").check_interrupted()

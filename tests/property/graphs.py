@@ -89,11 +89,20 @@ class Config:
     """Compares by identity."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """Compares by value; `origin` tells whose it is."""
+
+    width: int
+    origin: int = dataclasses.field(compare=False)
+
+
 def free(*arguments: Any) -> int:
     return len(arguments)
 
 
-STATICS: tuple[Any, ...] = ("text", None, Config(), Config(), free, 1, True, 1.0, 2)
+#: `Setting` stands for one of the graph's own.
+STATICS: tuple[Any, ...] = ("text", None, Config(), Config(), free, Setting, 1, True, 1.0, 2)
 VARIABLES: dict[str, type[Variable]] = {"param": Param, "stat": BatchStat, "plain": Variable, "lora": LoRA}
 KINDS = ("box", "list", "dict", *VARIABLES)
 
@@ -181,13 +190,14 @@ def _closing_over(obj: Any) -> Callable[[], Any]:
 
 
 def build(
-    blueprint: Blueprint, value: Callable[[int, Leaf], Any] = lambda _, leaf: array(leaf)
+    blueprint: Blueprint, value: Callable[[int, Leaf], Any] = lambda _, leaf: array(leaf), origin: int = 0
 ) -> tuple[Any, list[Any]]:
     """Builds a graph.
 
     Args:
       blueprint: what to build.
       value: `value(n, leaf)`, the array for the n-th leaf.
+      origin: what its settings are marked with.
 
     Returns:
       The arguments, a tuple, and the objects by number.
@@ -210,7 +220,7 @@ def build(
             case Leaf():
                 return value(next(count), one)
             case Fixed(number):
-                return STATICS[number]
+                return Setting(1, origin) if STATICS[number] is Setting else STATICS[number]
             case Link(number):
                 return made[number]
             case _:
@@ -315,7 +325,7 @@ def leaves(roots: Any) -> list[tuple[Any, Any, tuple[type, ...]]]:
 
 
 def tags(value: Any, obj: Any, owners: tuple[type, ...]) -> frozenset[str]:
-    """The words for a leaf: a variable's kind; of a tree, "param" for floating-point numbers; a module's array has none."""
+    """The words for a leaf: a variable's kind; of a tree, "param" for floating-point numbers; none in a module."""
     if isinstance(obj, Variable):
         words = {Param: "param", BatchStat: "batch_stat"}
         return frozenset(word for kind, word in words.items() if isinstance(obj, kind))
@@ -388,7 +398,8 @@ def check_alike(
             continue
         mine, theirs = children(one, mode), children(other, mode)
         if mine is None or theirs is None:
-            assert one is other or (type(one) is type(other) and one == other), f"{path}: {one!r} is not {other!r}"
+            equal = type(one) is type(other) and one == other and repr(one) == repr(other)
+            assert one is other or equal, f"{path}: found {one!r}, wanted {other!r}"
             continue
         assert list(_header(one)) == list(_header(other)), f"{path}: found {one!r}, wanted {other!r}"
         assert [key for key, _, _ in mine] == [key for key, _, _ in theirs], f"{path}: {one!r} lacks parts of {other!r}"

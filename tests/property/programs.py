@@ -17,7 +17,7 @@ import numpy as np
 from liftcore_plugins.objects import BatchStat, Module, Param, Variable
 from tests.property.graphs import STATICS, Affine, Box, LoRA, Pair, Point, children, has_identity, is_leaf, objects
 
-__all__ = ["READS", "RESULTS", "STRUCTURE", "WRITES", "Program", "Step", "run"]
+__all__ = ["READS", "RESULTS", "STRUCTURE", "WRITES", "Program", "Step", "call", "run", "take", "write"]
 
 T = TypeVar("T")
 NAMES = ("a", "b", "c", "n1", "n2")
@@ -48,6 +48,7 @@ class World:
 
     roots: Any
     out: Any
+    inner: Callable[[Callable[..., Any]], Callable[..., Any]]
 
     def pick(self, number: int, *kinds: type) -> Any:
         """The object with this number among those of some kinds; None if there is none."""
@@ -202,6 +203,17 @@ def change_dict(world: World, a: int, b: int, c: int) -> None:
                 del target[one_of(list(target), b)]
 
 
+def call(world: World, a: int, b: int, c: int) -> None:
+    """Does another step in a call of its own, on a part of the graph."""
+    names = [step.__name__ for step in (*WRITES, *STRUCTURE)]
+    # A list or dict that is returned is a copy, as in JAX, so that one may not become part of the graph.
+    results = [result for result in RESULTS if result not in ("contents", "value")]
+    program = Program((Step(one_of(names, b), c, b, c), Step(one_of(names, c), b, c, b)), one_of(results, a + c), b)
+    world.out, result = world.inner(lambda box, x: run(program, (box,), x))(world.pick(a, Box), world.out)
+    if c % 2:
+        world.pick(b, Box).c = result
+
+
 READS: tuple[Callable[..., None], ...] = (read, write_same)
 WRITES: tuple[Callable[..., None], ...] = (write, take, set_array)
 STRUCTURE: tuple[Callable[..., None], ...] = (
@@ -215,7 +227,7 @@ STRUCTURE: tuple[Callable[..., None], ...] = (
     change_list,
     change_dict,
 )
-_STEPS = {step.__name__: step for step in (*READS, *WRITES, *STRUCTURE)}
+_STEPS = {step.__name__: step for step in (*READS, *WRITES, *STRUCTURE, call)}
 
 RESULTS = ("nothing", "number", "object", "pair", "new", "tree", "contents", "value")
 
@@ -251,18 +263,21 @@ def _result(world: World, kind: str, which: int) -> Any:
             return None if variable is None else variable.value
 
 
-def run(program: Program, roots: Any, x: Any) -> tuple[Any, Any]:
+def run(
+    program: Program, roots: Any, x: Any, inner: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda f: f
+) -> tuple[Any, Any]:
     """Runs a program on a graph.
 
     Args:
       program: the steps.
       roots: what leads to the graph; there is a Box in it.
       x: where the number that it computes starts.
+      inner: transforms the function of an inner call.
 
     Returns:
       The number, and the result.
     """
-    world = World(roots, x)
+    world = World(roots, x, inner)
     for step in program.steps:
         _STEPS[step.name](world, step.a, step.b, step.c)
     return world.out, _result(world, program.result, program.which)

@@ -124,7 +124,7 @@ def ways(root: str, value: Any, prefix: Any, side: str, call: Call) -> Iterator[
                 yield (id(obj), place), site, prefix
             continue
         named = isinstance(prefix, (tuple, list, dict, Affine, Pair))
-        inside = dict((key, child) for key, child, _ in children(prefix, "argument") or []) if named else {}
+        inside = {key: child for key, child, _ in children(prefix, "argument") or []} if named else {}
         if isinstance(value, (Box, Affine)):
             owners = (*owners, type(value))
         for key, child, below in parts:

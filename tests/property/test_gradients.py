@@ -27,12 +27,13 @@ TRANSFORMS: dict[str, Callable[..., Callable[..., Any]]] = {
 }
 
 
+def is_inexact(leaf: Any) -> bool:
+    return bool(jnp.issubdtype(jnp.result_type(leaf), jnp.inexact))
+
+
 def parameters(roots: Any) -> list[bool]:
     """For each leaf, whether it is differentiated: a floating-point number with the tag "param"."""
-    return [
-        "param" in tags(value, obj, owners) and bool(jnp.issubdtype(jnp.result_type(value), jnp.floating))
-        for value, obj, owners in leaves(roots)
-    ]
+    return ["param" in tags(value, obj, owners) and is_inexact(value) for value, obj, owners in leaves(roots)]
 
 
 def flattened(blueprint: Blueprint, program: Program) -> Callable[..., Any]:
@@ -69,7 +70,7 @@ def test_gradients_of_everything_are_those_of_jax(blueprint: Blueprint, program:
     # What the program wrote is kept; a second graph, updated with the gradients, shows where each of them lies.
     run(program, twin, x)
     check_alike(roots, twin, list(zip(made, twins, strict=True)))
-    found = lift.update(build(blueprint)[0], gradients)
+    found = tuple(map(lift.update, build(blueprint)[0], gradients))
     check_alike(found, build(blueprint, lambda number, leaf: wanted.get(number, array(leaf)))[0])
     assert len(jax.tree.leaves(gradients)) == len(chosen)
 
@@ -83,13 +84,11 @@ def test_arguments_that_are_not_differentiated_share_nothing_with_those_that_are
     argnum = data.draw(st.integers(0, len(roots) - 1))
     differentiated = {id(obj) for obj in objects(roots[argnum])}
     others = {id(obj) for obj in objects([root for number, root in enumerate(roots) if number != argnum])}
-    kinds = {id(obj): parameter for (_, obj, _), parameter in zip(leaves(roots), parameters(roots), strict=True)}
     shared = any(
         parameter and id(obj) in differentiated & others
         for (_, obj, _), parameter in zip(leaves(roots), parameters(roots), strict=True)
     )
     assume(any(parameters([roots[argnum]])))
-    assert kinds is not None
     x = jnp.float32(2)
     lifted = lift.grad(lambda *roots: run(program, roots[:-1], roots[-1])[0], argnum)
     if shared:
@@ -118,7 +117,7 @@ def test_a_lifted_step_descends_as_a_plain_one(blueprint: Blueprint, program: Pr
     @lift.jit
     def step(roots: Any, x: Any) -> Any:
         gradients = lift.grad(lambda roots: run(program, roots, x)[0])(roots)
-        state = lift.state(roots, "param")
+        state = lift.state(roots, lift.All("param", is_inexact))
         return lift.update(roots, jax.tree.map(lambda leaf, gradient: leaf - 0.5 * gradient, state, gradients))
 
     order = numbers(blueprint)
@@ -137,7 +136,7 @@ def test_a_lifted_step_descends_as_a_plain_one(blueprint: Blueprint, program: Pr
         x = jnp.float32(number)
         after = step(roots, x)
         arrays = plain(arrays, x)
-        twin, twins = build(blueprint, lambda number, _: arrays[number])
+        twin, twins = build(blueprint, lambda number, _, arrays=arrays: arrays[number])
         check_alike(roots[0], twin[0], list(zip(made, twins, strict=True)))
         roots = after
         check_alike(roots, twin, list(zip(made, twins, strict=True)), close_enough)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import liftcore as lift
 from tests.property.graphs import Blueprint, alike, build, check_alike
-from tests.property.programs import READS, RESULTS, STRUCTURE, WRITES, Program, run, take, write
+from tests.property.programs import READS, RESULTS, STRUCTURE, WRITES, Program, call, run, take, write
 from tests.property.strategies import blueprints, examples, programs
 
 STEPS = (*WRITES, *READS, *STRUCTURE)
@@ -55,6 +55,27 @@ def test_transparent_transforms_do_what_plain_python_does(
     check_alike((roots, found), (twin, wanted), list(zip(made, twins, strict=True)))
 
 
+@examples(100)
+@given(
+    blueprints(),
+    programs((call, *STEPS, call, call)),
+    st.sampled_from(["nothing", *TRANSPARENT]),
+    st.sampled_from(["jit", "remat", "a loss"]),
+)
+def test_a_lifted_call_inside_does_what_a_plain_call_does(
+    blueprint: Blueprint, program: Program, outer: str, inner: str
+) -> None:
+    (roots, made), (twin, twins) = build(blueprint), build(blueprint)
+    within = {
+        name: (lambda f, name=name: lambda box, x: TRANSPARENT[name](lambda x, box: f(box, x))(x, box))
+        for name in TRANSPARENT
+    }
+    transform = TRANSPARENT.get(outer, lambda f: f)
+    found = transform(lambda x, *roots: run(program, roots, x, within[inner]))(jnp.float32(1), *roots)
+    wanted = run(program, twin, jnp.float32(1))
+    check_alike((roots, found), (twin, wanted), list(zip(made, twins, strict=True)))
+
+
 @examples(60)
 @given(blueprints(), programs(STEPS))
 def test_donation_leaves_valid_objects(blueprint: Blueprint, program: Program) -> None:
@@ -89,7 +110,7 @@ def test_a_graph_that_changes_between_calls_meets_no_stale_program(
 def test_copies_of_a_graph_share_programs_and_nothing_else(
     blueprint: Blueprint, several: list[Program], data: st.DataObject
 ) -> None:
-    graphs = [(build(blueprint), build(blueprint)) for _ in range(2)]
+    graphs = [(build(blueprint, origin=number), build(blueprint, origin=number)) for number in range(2)]
     lifted = [lift.jit(of(program)) for program in several]
     for _ in range(4):
         which, number = data.draw(st.integers(0, 1)), data.draw(st.integers(0, len(several) - 1))
