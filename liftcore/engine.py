@@ -44,7 +44,7 @@ from liftcore.protocol import STATIC, Arguments, Call, LiftSpec, Program, Refere
 from liftcore.structure import Forest, build
 from liftcore.walk import Static, Walk
 
-__all__ = ["Lifted", "Prepared", "lift"]
+__all__ = ["BoundLifted", "Lifted", "Prepared", "lift"]
 
 L = TypeVar("L", bound="Lifted")
 

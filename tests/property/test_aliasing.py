@@ -162,7 +162,7 @@ def refused(blueprint: Blueprint, in_axes: tuple[Any, ...]) -> bool:
     return False
 
 
-@examples(150)
+@examples(60)
 @given(calls(BY_VALUE))
 def test_two_paths_with_two_specs_are_refused(call: tuple[Blueprint, tuple[Any, ...]]) -> None:
     blueprint, in_axes = call
@@ -170,7 +170,7 @@ def test_two_paths_with_two_specs_are_refused(call: tuple[Blueprint, tuple[Any, 
     assert refused(blueprint, in_axes) == conflict
 
 
-@examples(150)
+@examples(80)
 @given(calls(BY_PATH))
 def test_two_paths_with_two_specs_are_refused_where_filters_look_at_the_path(
     call: tuple[Blueprint, tuple[Any, ...]],
@@ -180,7 +180,7 @@ def test_two_paths_with_two_specs_are_refused_where_filters_look_at_the_path(
     assert refused(blueprint, in_axes) == conflict
 
 
-@examples(100)
+@examples(60)
 @given(st.data())
 def test_an_object_that_comes_back_under_another_axis_is_refused(data: st.DataObject) -> None:
     blueprint = data.draw(GRAPHS)

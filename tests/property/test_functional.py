@@ -52,7 +52,7 @@ def test_merge_of_split_is_the_identity(blueprint: Blueprint, filters: list[Any]
 COMPARABLE = blueprints(trees=("tuple", "list", "dict", "affine", "pair", "point", "partial", "method"))
 
 
-@examples(60)
+@examples(50)
 @given(COMPARABLE, COMPARABLE)
 def test_structures_are_equal_exactly_where_the_graphs_are_alike(one: Blueprint, other: Blueprint) -> None:
     first, second = build(one)[0], build(other)[0]

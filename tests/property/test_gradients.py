@@ -47,7 +47,7 @@ def flattened(blueprint: Blueprint, program: Program) -> Callable[..., Any]:
     return loss
 
 
-@examples(120)
+@examples(60)
 @given(blueprints(), programs(STEPS), st.sampled_from(sorted(TRANSFORMS)))
 def test_gradients_of_everything_are_those_of_jax(blueprint: Blueprint, program: Program, transform: str) -> None:
     values: dict[int, Any] = {}
@@ -75,7 +75,7 @@ def test_gradients_of_everything_are_those_of_jax(blueprint: Blueprint, program:
     assert len(jax.tree.leaves(gradients)) == len(chosen)
 
 
-@examples(60)
+@examples(40)
 @given(blueprints(), programs(STEPS), st.data())
 def test_arguments_that_are_not_differentiated_share_nothing_with_those_that_are(
     blueprint: Blueprint, program: Program, data: st.DataObject
@@ -100,7 +100,7 @@ def test_arguments_that_are_not_differentiated_share_nothing_with_those_that_are
     check_alike(roots, twin, list(zip(made, twins, strict=True)))
 
 
-@examples(60)
+@examples(20)
 @given(blueprints(forms=("float", "float", "int", "numpy")), programs((write, read), results=("nothing",)))
 def test_a_lifted_step_descends_as_a_plain_one(blueprint: Blueprint, program: Program) -> None:
     """State, gradient and update together: the loop that people write."""

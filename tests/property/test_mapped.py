@@ -53,7 +53,7 @@ def check_lanes(blueprint: Blueprint, program: Program, roots: Any, made: list[A
         check_alike((roots, found), (twin, wanted), list(zip(made, twins, strict=True)), in_lane(lane))
 
 
-@examples(100)
+@examples(60)
 @given(GRAPHS, programs(STEPS))
 def test_vmap_does_in_each_lane_what_plain_python_does(blueprint: Blueprint, program: Program) -> None:
     roots, made = build(blueprint, lambda _, leaf: stacked(leaf))
@@ -61,7 +61,7 @@ def test_vmap_does_in_each_lane_what_plain_python_does(blueprint: Blueprint, pro
     check_lanes(blueprint, program, roots, made, found)
 
 
-@examples(60)
+@examples(40)
 @given(GRAPHS, programs(STEPS))
 def test_scan_without_a_carry_does_in_each_step_what_plain_python_does(blueprint: Blueprint, program: Program) -> None:
     roots, made = build(blueprint, lambda _, leaf: stacked(leaf))
@@ -69,7 +69,7 @@ def test_scan_without_a_carry_does_in_each_step_what_plain_python_does(blueprint
     check_lanes(blueprint, program, roots, made, found)
 
 
-@examples(100)
+@examples(60)
 @given(GRAPHS, st.one_of(programs(STEPS), programs(STEADY)), st.sampled_from(["vmap", "scan"]))
 def test_what_is_broadcast_in_part_is_right_or_refused(blueprint: Blueprint, program: Program, transform: str) -> None:
     def value(_: int, leaf: Leaf) -> Any:
@@ -91,7 +91,7 @@ def test_what_is_broadcast_in_part_is_right_or_refused(blueprint: Blueprint, pro
         check_alike((roots, found), (twin, wanted), list(zip(made, twins, strict=True)), in_lane(lane))
 
 
-@examples(100)
+@examples(50)
 @given(blueprints(), st.one_of(programs(STEPS), programs(STEADY)))
 def test_a_carried_graph_goes_through_all_steps_or_is_refused(blueprint: Blueprint, program: Program) -> None:
     (roots, made), (twin, twins) = build(blueprint), build(blueprint)
@@ -124,7 +124,7 @@ def flattened(blueprint: Blueprint, program: Program) -> Callable[..., Any]:
     return plain
 
 
-@examples(80)
+@examples(60)
 @given(SQUARE, programs(STEADY), st.sampled_from([0, 1, -1]), st.sampled_from([0, None, -1]))
 def test_vmap_over_any_axis_is_that_of_jax(blueprint: Blueprint, program: Program, axis: int, other: Any) -> None:
     """Integers have one axis, all else another."""
@@ -147,7 +147,7 @@ def test_vmap_over_any_axis_is_that_of_jax(blueprint: Blueprint, program: Progra
     assert close(found, wanted)
 
 
-@examples(80)
+@examples(25)
 @given(SQUARE, programs(STEADY), st.sampled_from([0, 1]))
 def test_scan_with_carried_and_scanned_state_is_that_of_jax(blueprint: Blueprint, program: Program, axis: int) -> None:
     """Integers are carried, all else is scanned."""

@@ -44,7 +44,7 @@ def of(program: Program) -> Callable[..., Any]:
     return lambda x, *roots: run(program, roots, x)
 
 
-@examples(150)
+@examples(80)
 @given(blueprints(), programs(STEPS), st.sampled_from(sorted(TRANSPARENT)))
 def test_transparent_transforms_do_what_plain_python_does(
     blueprint: Blueprint, program: Program, transform: str
@@ -55,7 +55,7 @@ def test_transparent_transforms_do_what_plain_python_does(
     check_alike((roots, found), (twin, wanted), list(zip(made, twins, strict=True)))
 
 
-@examples(100)
+@examples(50)
 @given(
     blueprints(),
     programs((call, *STEPS, call, call)),
@@ -76,7 +76,7 @@ def test_a_lifted_call_inside_does_what_a_plain_call_does(
     check_alike((roots, found), (twin, wanted), list(zip(made, twins, strict=True)))
 
 
-@examples(60)
+@examples(40)
 @given(blueprints(), programs(STEPS))
 def test_donation_leaves_valid_objects(blueprint: Blueprint, program: Program) -> None:
     (roots, made), (twin, twins) = build(blueprint), build(blueprint)
@@ -90,7 +90,7 @@ def test_donation_leaves_valid_objects(blueprint: Blueprint, program: Program) -
     check_alike((roots[0], found), (twin[0], wanted), list(zip(made, twins, strict=True)))
 
 
-@examples(60)
+@examples(40)
 @given(blueprints(), programs(STEPS, most=3), st.lists(programs(STEPS, most=2), min_size=2, max_size=3))
 def test_a_graph_that_changes_between_calls_meets_no_stale_program(
     blueprint: Blueprint, program: Program, between: list[Program]
@@ -105,7 +105,7 @@ def test_a_graph_that_changes_between_calls_meets_no_stale_program(
     check_alike((roots, lifted(x, *roots)), (twin, run(program, twin, x)), pairs)
 
 
-@examples(40)
+@examples(30)
 @given(blueprints(), st.lists(programs(STEPS, most=3), min_size=2, max_size=3), st.data())
 def test_copies_of_a_graph_share_programs_and_nothing_else(
     blueprint: Blueprint, several: list[Program], data: st.DataObject
@@ -122,7 +122,7 @@ def test_copies_of_a_graph_share_programs_and_nothing_else(
         check_alike(roots, twin, list(zip(made, twins, strict=True)))
 
 
-@examples(60)
+@examples(40)
 @given(blueprints(), programs(STEPS), st.sampled_from(sorted(TRANSPARENT)))
 def test_a_call_that_raises_leaves_everything_as_it_was(blueprint: Blueprint, program: Program, transform: str) -> None:
     class Halfway(Exception):
