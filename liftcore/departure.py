@@ -219,11 +219,13 @@ def _sides(before: Part, now: Part) -> tuple[str, str]:
         return was, is_now
     if before.metadata != now.metadata:
         return f"{was}, metadata {dict(before.metadata or {})}", f"{is_now}, metadata {dict(now.metadata or {})}"
+    if before.keys is None or now.keys is None:
+        return f"{was}, a value of one structure", f"{is_now}, a value of another"
     olds, news = before.named_ops(), now.named_ops()
-    changed = [key for key in olds if olds[key] != news.get(key)]
+    changed = [key for key in {**olds, **news} if olds.get(key) != news.get(key)]
     if not changed:
         return f"{was}, one order or set of objects", f"{is_now}, another one"
-    one = ", ".join(f"{key}={_plain(olds[key])}" for key in changed)
+    one = ", ".join(f"{key}={_plain(olds.get(key))}" for key in changed)
     other = ", ".join(f"{key}={_plain(news.get(key))}" for key in changed)
     return f"{was}, {one}", f"{is_now}, {other}"
 
