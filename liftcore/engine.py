@@ -413,6 +413,7 @@ class BoundLifted(Wrapper):
         self.__wrapped__ = types.MethodType(lifted, obj)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the function with the object first."""
         return self.__func__(self.__self__, *args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
