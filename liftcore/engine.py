@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from liftcore import captures, functional, prefixes, statics
+from liftcore import captures, functional, prefixes, registry, statics
 from liftcore.aliasing import Assignment
 from liftcore.binding import Bound, Target
 from liftcore.buckets import Bucket, Layout, Opaque
@@ -554,6 +554,7 @@ class Lifted(Wrapper):
         leaves = forest.leaves()
         key = (
             self._key,
+            registry.families.version,
             (bound.arguments.positional, bound.arguments.keywords, bound.arguments.bound),
             forest.key(),
             tuple(map(_kind_of_leaf, leaves)),

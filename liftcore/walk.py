@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from liftcore import captures, functions, statics
-from liftcore.errors import StaticError
+from liftcore.errors import StaticError, StructureError
 from liftcore.families import kind_of
 from liftcore.paths import CAPTURED, Path, like_jax, plain_key, text
 from liftcore.protocol import Node, Reference
@@ -60,6 +60,9 @@ def is_leaf(value: Any) -> bool:
         return dtype is not None and dtype.kind not in _TEXT_DTYPES
     return by_type
 
+
+# No tree is deeper: Python and JAX walk trees by recursion.
+_DEEPEST = 1000
 
 _LEAF = (Op.LEAF,)
 _OBJECT = (Op.OBJECT,)
@@ -297,6 +300,8 @@ class Walk:
                     continue
                 tree = None if self._is_outside(place, value) else _tree(entry)
                 if tree is not None:
+                    if len(path) > _DEEPEST:
+                        raise self._endless(place, path)
                     key, maker, below = tree
                     ops.append((Op.TREE, key, len(below)))
                     values.append(maker)
@@ -315,6 +320,15 @@ class Walk:
             self.objects.append(obj)
             self.places.append(Place(place.root, place.path + path, place.owners + owners))
         return number
+
+    def _endless(self, place: Place, path: Path) -> StructureError:
+        return StructureError(
+            self._attempted,
+            where=text(place.root, place.path + path[:3]),
+            found=[f"containers in it are nested more than {_DEEPEST} deep"],
+            why="A list or dict that holds itself is no tree, and a tree has an end.",
+            ways=["Hang it on an object: a list below a lift.Module may hold itself."],
+        )
 
     def _is_outside(self, place: Place, value: Any) -> bool:
         return place.root == CAPTURED and id(value) in self._outside

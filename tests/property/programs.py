@@ -15,7 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from liftcore_plugins.objects import BatchStat, Module, Param, Variable
-from tests.property.graphs import STATICS, Affine, Box, LoRA, Pair, Point, children, has_identity, is_leaf, objects
+from tests.property.graphs import STATICS, Affine, Box, LoRA, Pair, Point
+from tests.property.likeness import children, has_identity, is_leaf, objects
 
 __all__ = ["READS", "RESULTS", "STRUCTURE", "WRITES", "Program", "Step", "call", "run", "take", "write"]
 
@@ -75,7 +76,7 @@ def total(variable: Variable) -> Any:
 
 
 def _stepped(leaf: Any, amount: Any) -> Any:
-    if isinstance(leaf, (bool, str)) or not isinstance(leaf, (int, float, jax.Array, np.ndarray, np.generic)):
+    if isinstance(leaf, bool) or not is_leaf(leaf, "argument"):
         return leaf
     kind = jnp.result_type(leaf)
     if not jnp.issubdtype(kind, jnp.floating):
@@ -252,7 +253,7 @@ def _result(world: World, kind: str, which: int) -> Any:
             return obj, {"again": [obj, world.out], "other": world.pick(which + 1, Box, Variable)}
         case "new":
             new = Box()
-            new.held, new.count, new.own = world.pick(which, object), world.out, Param(world.out)
+            vars(new).update(held=world.pick(which, object), count=world.out, own=Param(world.out))
             return new
         case "tree":
             return Affine(world.out, (obj, Pair(obj, "text")))

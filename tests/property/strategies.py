@@ -86,12 +86,12 @@ def blueprints(
     chosen = ["box", *(draw(st.sampled_from(kinds)) for _ in range(1, count))]
     holders = [number for number, kind in enumerate(chosen) if kind not in VARIABLES]
     # A Python number is a leaf in an argument or a variable, and static below an object.
-    array, number = leaves(shapes, [form for form in forms if form != "number"]), leaves(shapes, forms)
+    array, numeric = leaves(shapes, [form for form in forms if form != "number"]), leaves(shapes, forms)
     link = st.builds(Link, st.integers(0, count - 1))
 
     def entries(static: bool, forms: Sequence[str], links: bool) -> st.SearchStrategy[Any]:
         fixed = [place for place in range(len(STATICS)) if static or place not in _NUMBERS]
-        leaf = array if static else number
+        leaf = array if static else numeric
         atoms = [leaf, leaf, st.builds(Fixed, st.sampled_from(fixed)), *([link, link] if links else [])]
         return st.recursive(
             st.one_of(atoms),
@@ -112,7 +112,7 @@ def blueprints(
             case "dict":
                 contents.append(draw(st.dictionaries(st.sampled_from(["a", "b", 1]), below, max_size=2)))
             case _:
-                contents.append({"value": draw(st.one_of(number, number, held))})
+                contents.append({"value": draw(st.one_of(numeric, numeric, held))})
     for number in range(1, count):
         parent = draw(st.sampled_from([holder for holder in holders if holder < number]))
         wraps = [None, "tuple"] if chosen[number] in ("list", "dict") else [None, None, None, *plain]

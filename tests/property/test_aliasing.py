@@ -15,20 +15,8 @@ import liftcore as lift
 from liftcore.errors import AliasError, LiftError
 from liftcore.filters import All, In, Not, PathContains
 from liftcore.protocol import Call, Site
-from tests.property.graphs import (
-    Affine,
-    Blueprint,
-    Box,
-    LoRA,
-    Pair,
-    Point,
-    Tree,
-    build,
-    check_alike,
-    children,
-    has_identity,
-    tags,
-)
+from tests.property.graphs import Affine, Blueprint, Box, LoRA, Pair, Point, Tree, build
+from tests.property.likeness import check_alike, children, has_identity, tags
 from tests.property.strategies import blueprints, examples
 
 FORMS = ("tuple", "list", "dict", "affine", "pair", "point")

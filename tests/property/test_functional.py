@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import liftcore as lift
-from tests.property.graphs import Blueprint, Leaf, alike, array, build, check_alike, objects
+from tests.property.graphs import Blueprint, Leaf, array, build
+from tests.property.likeness import alike, check_alike, objects
 from tests.property.strategies import blueprints, examples
 
 FILTERS: tuple[Any, ...] = (

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 import liftcore as lift
 from liftcore.errors import AliasError, GradError
-from tests.property.graphs import Blueprint, Leaf, array, build, check_alike, leaves, numbers, objects, tags
+from tests.property.graphs import Blueprint, Leaf, array, build
+from tests.property.likeness import check_alike, leaves, numbers, objects, tags
 from tests.property.programs import READS, STRUCTURE, WRITES, Program, read, run, write
 from tests.property.strategies import blueprints, examples, programs
 

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 import liftcore as lift
 from liftcore import Carry
 from liftcore.errors import LiftError
-from tests.property.graphs import Blueprint, Box, Leaf, array, build, check_alike, close, leaves, numbers
-from tests.property.programs import READS, STRUCTURE, WRITES, Program, run, write
+from tests.property.graphs import Blueprint, Box, Leaf, array, build
+from tests.property.likeness import check_alike, close, leaves, numbers
+from tests.property.programs import READS, STRUCTURE, WRITES, Program, call, run, write
 from tests.property.strategies import blueprints, examples, programs
 
 LANES = 2
@@ -28,8 +29,8 @@ STEADY = (write, *READS)  # keep the structure, shapes and dtypes
 XS = jnp.arange(1.0, LANES + 1)
 
 
-def of(program: Program) -> Callable[..., Any]:
-    return lambda x, *roots: run(program, roots, x)
+def of(program: Program, inner: Callable[..., Any] = lambda f: f) -> Callable[..., Any]:
+    return lambda x, *roots: run(program, roots, x, inner)
 
 
 def stacked(leaf: Leaf, axis: int = 0) -> Any:
@@ -66,6 +67,15 @@ def test_vmap_does_in_each_lane_what_plain_python_does(blueprint: Blueprint, pro
 def test_scan_without_a_carry_does_in_each_step_what_plain_python_does(blueprint: Blueprint, program: Program) -> None:
     roots, made = build(blueprint, lambda _, leaf: stacked(leaf))
     found = lift.scan(of(program), in_axes=0, out_axes=0)(XS, *roots)
+    check_lanes(blueprint, program, roots, made, found)
+
+
+@examples(40)
+@given(GRAPHS, programs((call, *STEPS, call)), st.sampled_from(["vmap", "scan"]), st.sampled_from(["jit", "remat"]))
+def test_a_lifted_call_inside_of_a_lane_or_step(blueprint: Blueprint, program: Program, outer: str, inner: str) -> None:
+    roots, made = build(blueprint, lambda _, leaf: stacked(leaf))
+    f = of(program, {"jit": lift.jit, "remat": lift.remat}[inner])
+    found = {"vmap": lift.vmap, "scan": lift.scan}[outer](f, in_axes=0, out_axes=0)(XS, *roots)
     check_lanes(blueprint, program, roots, made, found)
 
 

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import liftcore as lift
-from tests.property.graphs import Blueprint, alike, build, check_alike
+from tests.property.graphs import Blueprint, build
+from tests.property.likeness import alike, check_alike
 from tests.property.programs import READS, RESULTS, STRUCTURE, WRITES, Program, call, run, take, write
 from tests.property.strategies import blueprints, examples, programs
 
@@ -66,12 +67,12 @@ def test_a_lifted_call_inside_does_what_a_plain_call_does(
     blueprint: Blueprint, program: Program, outer: str, inner: str
 ) -> None:
     (roots, made), (twin, twins) = build(blueprint), build(blueprint)
-    within = {
-        name: (lambda f, name=name: lambda box, x: TRANSPARENT[name](lambda x, box: f(box, x))(x, box))
-        for name in TRANSPARENT
-    }
+
+    def within(f: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda box, x: TRANSPARENT[inner](lambda x, box: f(box, x))(x, box)
+
     transform = TRANSPARENT.get(outer, lambda f: f)
-    found = transform(lambda x, *roots: run(program, roots, x, within[inner]))(jnp.float32(1), *roots)
+    found = transform(lambda x, *roots: run(program, roots, x, within))(jnp.float32(1), *roots)
     wanted = run(program, twin, jnp.float32(1))
     check_alike((roots, found), (twin, wanted), list(zip(made, twins, strict=True)))
 
