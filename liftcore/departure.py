@@ -11,9 +11,10 @@ from __future__ import annotations
 import collections
 import copy
 import dataclasses
+import operator
 import re
 import types
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -24,15 +25,18 @@ from liftcore import captures, prefixes
 from liftcore.aliasing import Assigned, Assignment
 from liftcore.buckets import Bucket, Layout
 from liftcore.errors import CaptureError, CarryError, PrefixError, StructureError, WriteError
-from liftcore.paths import text
+from liftcore.families import kind_of
+from liftcore.guards import Pick, picker
+from liftcore.paths import Path, text
 from liftcore.protocol import EMPTY, Arguments, Call, LiftSpec, Node, Reference, Site, Spec
-from liftcore.structure import Found, Part, Place, assemble, fill, make_empty, object_kind
+from liftcore.structure import Found, Op, Part, Place, assemble, fill, make_empty, object_kind
 from liftcore.walk import Walk
 
 __all__ = ["Arrival", "Departure", "depart", "merge"]
 
 _UNFILLED = object()
 _CHANGEABLE = (set, bytearray, collections.deque, types.SimpleNamespace)
+_SHARED = frozenset((str, bytes, bool, int, float, complex, types.NoneType))
 _CONSTANTS = (np.ndarray, np.generic, int, float, complex)
 
 
@@ -61,6 +65,16 @@ class Arrival:
     slots: Mapping[int, tuple[Hashable, int]]
     layouts: Mapping[Hashable, Layout]
     outs: tuple[Hashable, ...]
+
+    def paths(self) -> Iterator[tuple[str, Path]]:
+        """Argument and path of each leaf, by number."""
+        for name, part in self.roots.items():
+            for key in part.region.leaf_keys:
+                yield name, key
+        for number, part in enumerate(self.parts):
+            place = self.assigned[number].place
+            for key in part.region.leaf_keys:
+                yield place.root, place.path + key
 
     def starts(self) -> tuple[dict[str, int], list[int]]:
         """Number of the first leaf of each argument, and of each object."""
@@ -102,17 +116,36 @@ class _Recipe:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class _Values:
+    """New values of plain cells, which come from one bucket: cells that hold one array, and keep their metadata.
+
+    Attributes:
+      kind: what the cells are.
+      cells: picks them from all objects.
+      bucket: the bucket's index.
+      values: picks the values from it.
+    """
+
+    kind: Reference
+    cells: Pick
+    bucket: int
+    values: Pick
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Departure:
     """What left a call, without the arrays.
 
     Attributes:
-      changed: recipe of each input object that changed, by number.
+      values: new values of cells of which nothing else changed.
+      changed: recipe of each other input object that changed, by number.
       made: recipes of new objects, numbered after the input's.
       replaced: recipe of each argument that a returned value replaces.
       result: recipe of the output.
       numbers: attributes that are static numbers and changed, as text.
     """
 
+    values: tuple[_Values, ...]
     changed: Mapping[int, _Recipe]
     made: tuple[_Recipe, ...]
     replaced: Mapping[str, _Recipe]
@@ -316,7 +349,13 @@ class _Departing:
     ) -> None:
         self.arrival, self.spec = arrival, spec
         self.objects, self.leaves = objects, leaves
-        self.values = {id(value): number for number, value in enumerate(values)}
+        # Atoms are the same in every model; what the function captures is the same in every call.
+        hidden = range(*_span(arrival, values))
+        self.values = {
+            id(value): number
+            for number, value in enumerate(values)
+            if number not in hidden and type(value) not in _SHARED and not isinstance(value, type)
+        }
         self.outputs = _Outputs(arrival, leaves)
         self.root_starts, self.object_starts = arrival.starts()
         self.numbers: list[str] = []
@@ -351,7 +390,8 @@ class _Departing:
             self._recipe(found[number], assignment.assigned[number].place, assignment.assigned[number].specs)
             for number in range(count, len(found))
         )
-        return self.outputs.buckets(), Departure(changed, made, renewed, final, tuple(self.numbers))
+        plain, others = _gathered(arrival, changed)
+        return self.outputs.buckets(), Departure(plain, others, made, renewed, final, tuple(self.numbers))
 
     def _changed(self, assignment: Assignment, objects: Sequence[Any], found: Sequence[Found]) -> dict[int, _Recipe]:
         changed: dict[int, _Recipe] = {}
@@ -496,15 +536,54 @@ class _Departing:
             )
 
 
+def _span(arrival: Arrival, values: Sequence[Any]) -> tuple[int, int]:
+    """Numbers of the static values that stand in the hidden argument."""
+    start = 0
+    for name, part in arrival.roots.items():
+        count = sum(op[0] not in (Op.LEAF, Op.OBJECT) for op in part.region.ops)
+        if name == arrival.captured:
+            return start, start + count
+        start += count
+    return 0, 0
+
+
+def _gathered(arrival: Arrival, changed: Mapping[int, _Recipe]) -> tuple[tuple[_Values, ...], dict[int, _Recipe]]:
+    """Puts together cells that only get another array, bucket by bucket; the rest stays as it is."""
+    together: dict[tuple[int, int], tuple[Reference, int, list[int], list[int]]] = {}
+    others: dict[int, _Recipe] = {}
+    for number, recipe in changed.items():
+        before = arrival.parts[number]
+        kind = None if before.cls is None else kind_of(before.cls)
+        source = recipe.leaves[0] if len(recipe.leaves) == 1 else None
+        if (
+            isinstance(kind, Reference)
+            and isinstance(source, _Out)
+            and type(source.spec).exit is Spec.exit
+            and recipe.part.region == before.region
+            and before.region.ops == ((Op.LEAF,),)
+        ):
+            _, _, cells, values = together.setdefault((id(kind), source.bucket), (kind, source.bucket, [], []))
+            cells.append(number)
+            values.append(source.position)
+        else:
+            others[number] = recipe
+    groups = (
+        _Values(kind, picker(cells, len(arrival.parts)), bucket, picker(values))
+        for kind, bucket, cells, values in together.values()
+    )
+    return tuple(groups), others
+
+
 def merge(
     departure: Departure,
     arrival: Arrival,
     buckets: Sequence[Bucket],
     objects: Sequence[Any],
-    leaves: Sequence[Any],
-    values: Sequence[Any],
+    leaf: Callable[[int], Any],
+    value: Callable[[int], Any],
     *,
     write: bool = True,
+    checked: bool = False,
 ) -> tuple[dict[str, Any], Any]:
     """Brings the caller's objects up to date and builds the output. Runs outside.
 
@@ -515,9 +594,10 @@ def merge(
       arrival: the input side.
       buckets: the out buckets, from JAX.
       objects: the caller's objects, by number.
-      leaves: the caller's leaves, by number.
-      values: the caller's static values, by number.
+      leaf: gives the caller's leaf with a number.
+      value: gives the caller's static value with a number.
       write: whether to write.
+      checked: whether it is known that all objects may be written here.
 
     Returns:
       The replaced arguments by name, and the output.
@@ -525,15 +605,11 @@ def merge(
 
     def outside(source: _Out | _Kept) -> Any:
         if isinstance(source, _Kept):
-            return leaves[source.number]
-        value = buckets[source.bucket].leaves[source.position]
-        # Some transforms hand out constants as Python numbers and NumPy arrays; the caller gets arrays.
-        if isinstance(value, _CONSTANTS) and getattr(value, "dtype", None) != jax.dtypes.float0:
-            value = jnp.asarray(value)
-        return source.spec.exit(value, arrival.call)
+            return leaf(source.number)
+        return source.spec.exit(_array(buckets[source.bucket].leaves[source.position]), arrival.call)
 
     def entries(recipe: _Recipe) -> list[Any]:
-        static = [values[value.number] if isinstance(value, _Kept) else _own(value) for value in recipe.values]
+        static = [value(one.number) if isinstance(one, _Kept) else _own(one) for one in recipe.values]
         return assemble(recipe.part, [outside(source) for source in recipe.leaves], static, everything)
 
     everything = [*objects, *(make_empty(recipe.part) for recipe in departure.made)]
@@ -543,8 +619,15 @@ def merge(
     replaced = {name: entries(recipe)[0] for name, recipe in departure.replaced.items()}
     (result,) = entries(departure.result)
     if write:
-        _write(departure, arrival, objects, renewed)
+        _write(departure, arrival, buckets, objects, renewed, checked)
     return replaced, result
+
+
+def _array(value: Any) -> Any:
+    # Some transforms hand out constants as Python numbers and NumPy arrays; the caller gets arrays.
+    if isinstance(value, _CONSTANTS) and getattr(value, "dtype", None) != jax.dtypes.float0:
+        return jnp.asarray(value)
+    return value
 
 
 def _own(value: Any) -> Any:
@@ -552,7 +635,29 @@ def _own(value: Any) -> Any:
     return copy.copy(value) if type(value) in _CHANGEABLE else value
 
 
-def _write(departure: Departure, arrival: Arrival, objects: Sequence[Any], renewed: Mapping[int, list[Any]]) -> None:
+def _write(
+    departure: Departure,
+    arrival: Arrival,
+    buckets: Sequence[Bucket],
+    objects: Sequence[Any],
+    renewed: Mapping[int, list[Any]],
+    checked: bool,
+) -> None:
+    plain: list[tuple[Reference, Sequence[Any], Sequence[Any]]] = []
+    for group in departure.values:
+        cells, values = group.cells(objects), group.values(buckets[group.bucket].leaves)
+        if any(issubclass(cls, _CONSTANTS) for cls in set(map(type, values))):
+            values = list(map(_array, values))
+        olds = group.kind.read_all(cells) if group.kind.read_all else list(map(group.kind.read, cells))
+        if any(map(operator.is_, olds, values)):
+            pairs = [
+                pair for pair, old in zip(zip(cells, values, strict=True), olds, strict=True) if pair[1] is not old
+            ]
+            cells, values = [cell for cell, _ in pairs], [value for _, value in pairs]
+        if not checked:
+            for cell in cells:
+                group.kind.check_write(cell)
+        plain.append((group.kind, cells, values))
     writes: list[tuple[Any, Part, list[Any]]] = []
     described: list[tuple[Any, Reference, Mapping[str, Any]]] = []
     for number, contents in renewed.items():
@@ -562,10 +667,13 @@ def _write(departure: Departure, arrival: Arrival, objects: Sequence[Any], renew
             other_words = part.region.header != arrival.parts[number].region.header
             if kind.read(obj) is contents[0] and not other_words:
                 continue
-            kind.check_write(obj)
+            if not checked:
+                kind.check_write(obj)
             if other_words:
                 described.append((obj, kind, part.metadata or EMPTY))
         writes.append((obj, part, contents))
+    for kind, cells, values in plain:
+        collections.deque(map(kind.write, cells, values), maxlen=0)
     for obj, kind, metadata in described:
         kind.set_metadata(obj, metadata)
     for obj, part, contents in writes:

@@ -7,6 +7,7 @@ call.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import functools
@@ -16,7 +17,7 @@ import threading
 import types
 import weakref
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, NoReturn, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +28,7 @@ from liftcore.aliasing import Assignment
 from liftcore.binding import Bound, Target
 from liftcore.buckets import Bucket, Layout, Opaque
 from liftcore.captures import Frame, entered
-from liftcore.departure import Arrival, Departure, depart, merge
+from liftcore.departure import Arrival, depart, merge
 from liftcore.errors import (
     CaptureError,
     LiftError,
@@ -40,6 +41,7 @@ from liftcore.errors import (
 from liftcore.families import kind_of
 from liftcore.functions import Wrapper
 from liftcore.paths import CAPTURED, Path, text
+from liftcore.plans import Found, Plans, Stats
 from liftcore.protocol import STATIC, Arguments, Call, LiftSpec, Program, Reference, Site, Spec
 from liftcore.structure import Forest, build
 from liftcore.walk import Static, Walk
@@ -57,11 +59,13 @@ class _Cache:
       programs: by everything that a program depends on.
       reported: captured cells that the function was seen to read, by the order in which they were, held weakly.
       recounted: how often a static number changed in a call that had to be traced, by attribute.
+      plans: of each transform with its options.
     """
 
     programs: dict[tuple[Hashable, ...], _Built] = dataclasses.field(default_factory=dict)
     reported: weakref.WeakValueDictionary[int, Any] = dataclasses.field(default_factory=weakref.WeakValueDictionary)
     recounted: dict[str, int] = dataclasses.field(default_factory=dict)
+    plans: dict[Hashable, Plans[_Built]] = dataclasses.field(default_factory=lambda: collections.defaultdict(Plans))
 
     def cells(self) -> tuple[Any, ...]:
         """The captured cells that are still alive."""
@@ -101,8 +105,13 @@ class _Cache:
     def forget(self, transform: Hashable) -> None:
         """Forgets the programs of one transform with its options."""
         with _lock:
-            for key in [key for key in self.programs if key[0] == transform]:
+            for key in self.of(transform):
                 del self.programs[key]
+
+    def of(self, transform: Hashable) -> list[tuple[Hashable, ...]]:
+        """Keys of the programs of one transform with its options."""
+        with _lock:
+            return [key for key in self.programs if key[0] == transform]
 
 
 # So many calls that change a static number are no accident.
@@ -130,11 +139,24 @@ def _cache_of(function: Any) -> _Cache:
 
 @dataclasses.dataclass(slots=True)
 class _Built:
-    """A program: the input side, where each leaf travels, and the function that the transform made."""
+    """A program: the input side, where each leaf travels, and the function that the transform made.
+
+    Attributes:
+      arrival: structure and specs.
+      specs: of each leaf.
+      gathers: names and leaf numbers of each bucket.
+      enters: positions in each bucket at which a spec has a word to say on entering.
+      kinds: kind of each leaf.
+      arguments: how they were passed.
+      run: what the transform made.
+    """
 
     arrival: Arrival
     specs: tuple[Spec, ...]
     gathers: tuple[tuple[Layout, tuple[int, ...]], ...]
+    enters: tuple[tuple[tuple[int, Spec], ...], ...]
+    kinds: tuple[Hashable, ...]
+    arguments: Arguments
     run: Callable[..., Any]
 
 
@@ -142,7 +164,7 @@ class _Active(threading.local):
     """Calls of this thread that are running, innermost last: a trace takes its static values from them."""
 
     def __init__(self) -> None:
-        self.calls: list[Prepared] = []
+        self.calls: list[Prepared | _Planned] = []
 
 
 _active = _Active()
@@ -161,11 +183,15 @@ class _Again(BaseException):
     """A trace read captured cells that are not hidden inputs yet: it is made again, with them."""
 
 
+class _Traced(BaseException):
+    """A planned call traces the user's function: it is made again without the plan."""
+
+
 class _Pure:
     """The function of arrays that JAX gets: merges, calls the user's function, and splits again."""
 
-    def __init__(self, spec: LiftSpec, index: int, cache: _Cache, name: str) -> None:
-        self._spec, self._index, self._cache = spec, index, cache
+    def __init__(self, spec: LiftSpec, index: int, cache: _Cache, plans: Plans[_Built], name: str) -> None:
+        self._spec, self._index, self._cache, self._plans = spec, index, cache, plans
         self.built: _Built | None = None
         self.__name__ = self.__qualname__ = name
 
@@ -180,6 +206,9 @@ class _Pure:
                 why="Its arguments are not known any more.",
                 ways=["Trace within the call: wrap the whole computation in the outer transform."],
             )
+        if isinstance(prepared, _Planned):
+            raise _Traced
+        self._plans.traces += 1
         arrival, call = built.arrival, built.arrival.call
         leaves: list[Any] = [None] * len(built.specs)
         for bucket, (_, numbers) in zip(buckets, built.gathers, strict=True):
@@ -213,7 +242,7 @@ def _kind_of_leaf(leaf: Any) -> Hashable:
     dtype = getattr(leaf, "dtype", None)
     if dtype is None:
         return (type(leaf),)
-    return (dtype, leaf.shape, isinstance(leaf, (np.ndarray, np.generic)))
+    return (dtype, leaf.shape, isinstance(leaf, (np.ndarray, np.generic)), isinstance(leaf, jax.Ref))
 
 
 def _read_only(leaf: Any) -> Any:
@@ -247,15 +276,6 @@ class Prepared:
     cells: tuple[Any, ...]
     fresh: bool
     raised: BaseException | None = None
-
-    def deleted(self) -> list[str]:
-        """Names of the leaves that were donated to an earlier call."""
-        return [
-            name
-            for bucket in self.buckets()
-            for name, leaf in zip(bucket.layout.names, bucket.leaves, strict=True)
-            if isinstance(leaf, jax.Array) and not isinstance(leaf, jax.core.Tracer) and leaf.is_deleted()
-        ]
 
     def types(self) -> dict[str, str]:
         """Dtype and shape of every leaf by its name, as text."""
@@ -305,7 +325,87 @@ class Prepared:
     def done(self, outs: Sequence[Any]) -> _Done:
         """What `LiftSpec.finish` gets, from what the function returned."""
         buckets, opaque, *extra = outs
-        return _Done(self.bound.arguments, tuple(extra), self, buckets, opaque.value)
+        run = functools.partial(
+            merge,
+            opaque.value,
+            self.built.arrival,
+            buckets,
+            self.forest.objects,
+            self.leaves.__getitem__,
+            self.values.__getitem__,
+        )
+        return _Done(self.bound.arguments, tuple(extra), self.built, self.bound.values, opaque.value.numbers, run)
+
+
+class _Planned:
+    """One call that goes by a plan.
+
+    Args:
+      found: what the plan says.
+      values: the arguments.
+    """
+
+    __slots__ = ("_found", "_values", "built")
+
+    def __init__(self, found: Found[_Built], values: Sequence[Any]) -> None:
+        self.built = found.program
+        self._found, self._values = found, values
+
+    @property
+    def call(self) -> Call:
+        """The lifted call, for messages."""
+        return self.built.arrival.call
+
+    def values(self) -> dict[str, Any]:
+        """The arguments by name."""
+        passed = self.built.arguments
+        names = (*(() if passed.bound is None else (passed.bound,)), *passed.positional, *passed.keywords)
+        return dict(zip(names, self._values, strict=True))
+
+    def is_stale(self) -> bool:
+        """Whether the leaves are of other kinds than the program's."""
+        kinds = self.built.kinds
+        return tuple(_kind_of_leaf(self._found.leaf(number)) for number in range(len(kinds))) != kinds
+
+    def buckets(self) -> list[Bucket]:
+        """The leaves as JAX gets them."""
+        built = self.built
+        buckets = [
+            Bucket(leaves, layout) for leaves, (layout, _) in zip(self._found.buckets, built.gathers, strict=True)
+        ]
+        for bucket, enters in zip(buckets, built.enters, strict=True):
+            if enters or np.ndarray in set(map(type, bucket.leaves)):
+                leaves = list(map(_read_only, bucket.leaves))
+                for position, spec in enters:
+                    leaves[position] = spec.enter(leaves[position], built.arrival.call)
+                bucket.leaves = leaves
+        return buckets
+
+    def done(self, outs: Sequence[Any]) -> _Done:
+        """What `LiftSpec.finish` gets, from what the function returned."""
+        buckets, opaque, *extra = outs
+        found = self._found
+        run = functools.partial(
+            merge,
+            opaque.value,
+            self.built.arrival,
+            buckets,
+            found.objects,
+            found.leaf,
+            found.value,
+            checked=True,
+        )
+        return _Done(self.built.arguments, tuple(extra), self.built, self.values(), opaque.value.numbers, run)
+
+
+def _deleted(buckets: Iterable[Bucket]) -> list[str]:
+    """Names of the leaves that were donated to an earlier call."""
+    return [
+        name
+        for bucket in buckets
+        for name, leaf in zip(bucket.layout.names, bucket.leaves, strict=True)
+        if isinstance(leaf, jax.Array) and not isinstance(leaf, jax.core.Tracer) and leaf.is_deleted()
+    ]
 
 
 @dataclasses.dataclass(slots=True)
@@ -314,43 +414,25 @@ class _Done:
 
     passed: Arguments
     extra: tuple[Any, ...]
-    _prepared: Prepared
-    _buckets: Sequence[Bucket]
-    _departure: Departure
-
-    @property
-    def numbers(self) -> tuple[str, ...]:
-        """Static numbers that changed."""
-        return self._departure.numbers
+    _built: _Built
+    _values: Mapping[str, Any]
+    numbers: tuple[str, ...]
+    _merge: Callable[..., tuple[Mapping[str, Any], Any]]
 
     def merge(self, write: bool = True) -> tuple[Mapping[str, Any], Any]:
-        prepared, forest = self._prepared, self._prepared.forest
-        replaced, out = merge(
-            self._departure,
-            prepared.built.arrival,
-            self._buckets,
-            forest.objects,
-            prepared.leaves,
-            prepared.values,
-            write=write,
-        )
-        return {**prepared.bound.values, **replaced}, out
-
-    def _places(self, name: str, bucket: Hashable) -> list[tuple[int, Path]]:
-        """Positions in a bucket that belong to one argument, with their paths there."""
-        prepared = self._prepared
-        layouts = prepared.built.arrival.layouts
-        if bucket not in layouts:
-            return []
-        numbers = dict(zip(layouts, prepared.built.gathers, strict=True))[bucket][1]
-        paths = [
-            (place.root, place.path + key) for place, _, found in prepared.forest for key in found.part.region.leaf_keys
-        ]
-        return [(position, paths[number][1]) for position, number in enumerate(numbers) if paths[number][0] == name]
+        replaced, out = self._merge(write=write)
+        return {**self._values, **replaced}, out
 
     def pack(self, name: str, bucket: Hashable, leaves: Sequence[Any]) -> Any:
-        places = self._places(name, bucket)
-        return functional.pack(self._prepared.bound.values[name], {path: leaves[position] for position, path in places})
+        arrival = self._built.arrival
+        found: dict[Path, Any] = {}
+        if bucket in arrival.layouts:
+            numbers = dict(zip(arrival.layouts, self._built.gathers, strict=True))[bucket][1]
+            paths = list(arrival.paths())
+            found = {
+                paths[number][1]: leaf for number, leaf in zip(numbers, leaves, strict=True) if paths[number][0] == name
+            }
+        return functional.pack(self._values[name], found)
 
 
 # How JAX names a leaf of a bucket: the pure function's parameter and index, and then the bucket's own name for it.
@@ -456,12 +538,62 @@ class Lifted(Wrapper):
             options = tuple(getattr(spec, field.name) for field in dataclasses.fields(spec))
         self._key = (spec.name, statics.key(options))
         self._cache = _cache_of(self._targets[0].function)
+        # Of branches, only the first tells whose cache it is.
+        self._plans: Plans[_Built] = self._cache.plans[self._key] if len(functions) == 1 else Plans()
         functools.update_wrapper(self, functions[0], updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the function under the transform; the caller's objects are updated."""
-        prepared, outs = self.traced(lambda prepared: prepared.function(*prepared.buckets()), args, kwargs)
+        plans, owner = self._plans, self._targets[0].owner
+        values = (*(() if owner is None else (owner,)), *args, *kwargs.values())
+        signature = (owner is None, len(args), *kwargs)
+        found = plans.find(signature, values)
+        done = None if found is None else self._follow(found, values)
+        if done is not None:
+            plans.calls += 1
+            plans.planned += 1
+            return self._spec.finish(done)
+
+        def run(prepared: Prepared) -> Any:
+            if prepared.cells == self._cache.cells():
+                functions, numbers = prepared.bound.values[CAPTURED][0], [some for _, some in prepared.built.gathers]
+                plans.note(signature, values, functions, prepared.forest, CAPTURED, prepared.built, numbers)
+            return prepared.function(*prepared.buckets())
+
+        prepared, outs = self.traced(run, args, kwargs)
+        plans.calls += 1
         return self.finish(prepared, outs)
+
+    def _follow(self, found: Found[_Built], values: Sequence[Any]) -> _Done | None:
+        """Runs a planned call; None if it has to be made without the plan."""
+        planned = _Planned(found, values)
+        _active.calls.append(planned)
+        try:
+            outs = planned.built.run(*planned.buckets())
+        except _Traced:
+            found.traced()
+            return None
+        except Exception as error:
+            if planned.is_stale():
+                return None
+            self._fail(error, planned.call, planned.values(), False, planned.buckets())
+        finally:
+            _active.calls.pop()
+        found.went()
+        return planned.done(outs)
+
+    def stats(self) -> Stats:
+        """Counts of calls, traces, programs and plans, of all that wrap the same function in the same way.
+
+        Example:
+          >>> from liftcore_plugins.transforms.jit import jit
+          >>> f = jit(lambda x: x + 1)
+          >>> for _ in range(4): _ = f(1.0)
+          >>> f.stats()
+          Stats(calls=4, planned=3, traces=1, programs=1, plans=1)
+        """
+        plans = self._plans
+        return Stats(plans.calls, plans.planned, plans.traces, len(self._cache.of(self._key)), len(plans))
 
     def finish(self, prepared: Prepared, outs: Any) -> Any:
         """Merges what the program returned."""
@@ -478,8 +610,9 @@ class Lifted(Wrapper):
         return self  # as a function is
 
     def clear_cache(self) -> None:
-        """Forgets all programs of this function under this transform and its options."""
+        """Forgets all programs and plans of this function under this transform and its options, and the counts."""
         self._cache.forget(self._key)
+        self._plans.clear()
 
     def around(self, functions: Sequence[Callable[..., Any]]) -> Lifted:
         """The same transform of other functions."""
@@ -517,12 +650,7 @@ class Lifted(Wrapper):
                 continue
             except Exception as error:
                 own, prepared.raised = error is prepared.raised, None
-                if isinstance(error, RuntimeError) and (gone := prepared.deleted()):
-                    error.add_note(f"Deleted arrays, donated to an earlier call: {', '.join(gone)}.")
-                translated = _translated(error, prepared.call, prepared.bound.values, own)
-                if translated is None:
-                    raise
-                raise translated from error
+                self._fail(error, prepared.call, prepared.bound.values, own, prepared.buckets())
             return prepared, result
         raise CaptureError(
             str(prepared.call),
@@ -532,6 +660,17 @@ class Lifted(Wrapper):
             "bwd of a custom_vjp) may not read it.",
             ways=["Hand the value on as an array: through the output, or the residuals of the rule."],
         )
+
+    def _fail(
+        self, error: Exception, call: Call, values: Mapping[str, Any], own: bool, buckets: Iterable[Bucket]
+    ) -> NoReturn:
+        """Raises what the user shall see."""
+        if isinstance(error, RuntimeError) and (gone := _deleted(buckets)):
+            error.add_note(f"Deleted arrays, donated to an earlier call: {', '.join(gone)}.")
+        translated = _translated(error, call, values, own)
+        if translated is None:
+            raise error
+        raise translated from error
 
     def prepare(self, *args: Any, **kwargs: Any) -> Prepared:
         """Splits one call: its program, and the buckets to run it on."""
@@ -552,21 +691,24 @@ class Lifted(Wrapper):
             )
         forest, cells = _taken_apart(call, bound, prefix)
         leaves = forest.leaves()
+        kinds = tuple(map(_kind_of_leaf, leaves))
         key = (
             self._key,
             registry.families.version,
             (bound.arguments.positional, bound.arguments.keywords, bound.arguments.bound),
             forest.key(),
-            tuple(map(_kind_of_leaf, leaves)),
+            kinds,
             self._cache.serials(cells),
         )
         built = self._cache.programs.get(key)
         fresh = built is None
         if built is None:
-            built = self._cache.keep(key, self._build(call, bound, forest, prefix))
+            built = self._cache.keep(key, self._build(call, bound, forest, prefix, kinds))
         return Prepared(built, bound, forest, leaves, forest.values(), cells, fresh)
 
-    def _build(self, call: Call, bound: Bound, forest: Forest, prefix: Mapping[str, Any]) -> _Built:
+    def _build(
+        self, call: Call, bound: Bound, forest: Forest, prefix: Mapping[str, Any], kinds: tuple[Hashable, ...]
+    ) -> _Built:
         spec = self._spec
         possible = self._possible(call, prefix)
         assignment = Assignment(call, "in", spec.spec, forest.objects, forest.found.__getitem__, CAPTURED)
@@ -603,11 +745,16 @@ class Lifted(Wrapper):
             tuple(dict.fromkeys(one.bucket_out for one in (*possible, *specs) if one.readonly is None)),
         )
         pures = tuple(
-            _Pure(spec, index, self._cache, target.name.rpartition(".")[2])
+            _Pure(spec, index, self._cache, self._plans, target.name.rpartition(".")[2])
             for index, target in enumerate(self._targets)
         )
         run = spec.run(Program(pures, tuple(numbers), arrival.outs, call))
-        built = _Built(arrival, tuple(specs), tuple((layouts[key], tuple(some)) for key, some in numbers.items()), run)
+        enters = tuple(
+            tuple((at, specs[number]) for at, number in enumerate(some) if type(specs[number]).enter is not Spec.enter)
+            for some in numbers.values()
+        )
+        gathers = tuple((layouts[key], tuple(some)) for key, some in numbers.items())
+        built = _Built(arrival, tuple(specs), gathers, enters, kinds, bound.arguments, run)
         for pure in pures:
             pure.built = built
         return built

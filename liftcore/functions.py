@@ -19,7 +19,7 @@ import jax
 from liftcore import contents
 from liftcore.families import is_object
 
-__all__ = ["Wrapper", "label", "origin", "parts", "reaches", "rebuild"]
+__all__ = ["Watch", "Wrapper", "label", "origin", "parts", "reaches", "rebuild"]
 
 # A place in a function that can hold an object: ("cell", 0), ("default", 1), ("kwdefault", "x") or ("global", "model").
 Slot = tuple[str, Hashable]
@@ -194,3 +194,83 @@ def rebuild(fn: types.FunctionType, replaced: Mapping[Slot, Any]) -> types.Funct
     new.__qualname__, new.__module__, new.__doc__ = fn.__qualname__, fn.__module__, fn.__doc__
     _origins[new] = origin(fn)
     return new
+
+
+# Values of these types hold nothing, and are no objects.
+_ATOMS = (int, float, complex, bool, str, bytes, types.NoneType)
+
+
+def _standing(fn: types.FunctionType | None, slot: Slot) -> Any:
+    place, which = slot
+    if fn is None:
+        return _nothing
+    try:
+        if place == "global":
+            return fn.__globals__.get(which)
+        if place == "cell":
+            return fn.__closure__[which].cell_contents  # type: ignore[index]
+        return (fn.__defaults__ if place == "default" else fn.__kwdefaults__)[which]  # type: ignore[index]
+    except (ValueError, LookupError, TypeError):
+        return None
+
+
+class Watch:
+    """What a search of functions came upon, to see whether it would come upon the same objects again.
+
+    Args:
+      captured: the functions.
+
+    Attributes:
+      possible: whether it can be seen without a search: not if a list or dict holds objects.
+    """
+
+    def __init__(self, captured: Sequence[Any]) -> None:
+        self.possible = True
+        self._seen: list[tuple[weakref.ref[types.FunctionType], Slot, Callable[[], Any], bool]] = []
+        pending, known = list(captured), set[int]()
+        while pending:
+            one = pending.pop()
+            cls = type(one)
+            if id(one) in known:
+                continue
+            known.add(id(one))
+            if cls is types.FunctionType:
+                for slot, value in _slots(one):
+                    self._seen.append((weakref.ref(one), slot, _weakly(value), reaches(value)))
+                    pending.append(value)
+            elif cls is types.MethodType:
+                pending += (one.__func__, one.__self__)
+            elif cls is functools.partial:
+                pending += (one.func, *one.args)
+                self.possible &= not one.keywords
+            elif isinstance(one, Wrapper):
+                pending += one.functions
+            elif cls is tuple:
+                pending += one
+            elif cls in (list, dict):
+                self.possible &= not reaches(one)
+
+    def holds(self) -> bool:
+        """Whether a search would find the same objects."""
+        for fn, slot, get, found in self._seen:
+            value = _standing(fn(), slot)
+            # What leads to no object may become another value, as long as that leads to none either.
+            if get() is not value and (found or reaches(value)):
+                return False
+        return True
+
+
+def _nothing() -> Any:
+    return _nothing
+
+
+def _weakly(value: Any) -> Callable[[], Any]:
+    """Gets a value as long as it lives; never that of a container, which can be another one tomorrow."""
+    try:
+        return weakref.ref(value)
+    except TypeError:
+        return functools.partial(_itself, value) if type(value) in _ATOMS else _nothing
+
+
+def _itself(value: Any) -> Any:
+    return value

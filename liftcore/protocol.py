@@ -35,6 +35,7 @@ __all__ = [
     "LiftSpec",
     "LiftType",
     "Node",
+    "Notes",
     "Path",
     "Program",
     "Reference",
@@ -196,6 +197,21 @@ def _no_static(node: Any) -> frozenset[Hashable]:
 
 
 @dataclasses.dataclass(frozen=True)
+class Notes:
+    """A place on each object of a class, where the engine keeps what it knows of it to call faster.
+
+    It is no part of the object: not shown, copied, pickled or compared. What is in it dies with the object.
+
+    Attributes:
+      get: `get(obj) -> what was noted`, None at first.
+      set: `set(obj, what)`.
+    """
+
+    get: Callable[[Any], Any]
+    set: Callable[[Any, Any], None]
+
+
+@dataclasses.dataclass(frozen=True)
 class Reference:
     """A mutable cell with identity, which holds an array, a number or a pytree.
 
@@ -209,6 +225,10 @@ class Reference:
         families whose cells report their reads and writes; None for the others.
       check_write: `check_write(cell)` raises if the cell may not be written here, such as under a plain JAX transform
         that it was captured by; asked before the engine writes a result back.
+      notes: where plans are kept; None: calls with such a cell at the top of an argument have no plan.
+      read_all: `read_all(cells) -> list`, as `read` of each, faster; None if there is no faster way.
+      stamp: `stamp() -> value`, another one after the metadata of any cell was replaced; None if nobody keeps count.
+        For plans, `metadata` gives the same mapping as long as nothing in it changed.
     """
 
     read: Callable[[Any], Any]
@@ -218,6 +238,9 @@ class Reference:
     set_metadata: Callable[[Any, Mapping[str, Any]], None] = _set_no_metadata
     born: Callable[[Any], Any] | None = None
     check_write: Callable[[Any], None] = _may_be_written
+    notes: Notes | None = None
+    read_all: Callable[[Sequence[Any]], list[Any]] | None = None
+    stamp: Callable[[], Hashable] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -230,6 +253,8 @@ class Node:
       fill: `fill(obj, mapping)` makes the object's contents exactly those.
       static: `static(obj) -> frozenset` of keys that are static whatever they hold.
       identity: False for a tree: immutable, copied, rebuilt rather than written.
+      notes: where plans are kept; None: calls with such an object at the top of an argument have no plan. Plans also
+        need `items` to give the object's own dict, in which every change is seen.
     """
 
     items: Callable[[Any], Mapping[Any, Any]]
@@ -237,6 +262,7 @@ class Node:
     fill: Callable[[Any, Mapping[Any, Any]], None]
     static: Callable[[Any], frozenset[Hashable]] = _no_static
     identity: bool = True
+    notes: Notes | None = None
 
 
 def inexact_is_param(site: Site) -> frozenset[str]:

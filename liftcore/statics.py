@@ -46,7 +46,7 @@ from liftcore.contents import PARTS, Parts, captured, loads, pairs, reader
 from liftcore.errors import LiftError
 from liftcore.families import is_object
 
-__all__ = ["find_array", "key"]
+__all__ = ["find_array", "key", "settled"]
 
 # A value nested deeper, or made of more containers, compares by identity from there on.
 _DEEPEST = 64
@@ -343,6 +343,28 @@ def key(value: Any) -> Hashable:
         return _Walk().key(value)
     except RecursionError:  # the caller's own stack is almost full
         return _Identity(value)
+
+
+def settled(value: Any) -> bool:
+    """Whether the key of a value cannot change as long as it is the same object.
+
+    Example:
+      >>> settled(("relu", 2)), settled(abs), settled([2])
+      (True, True, False)
+    """
+    pending = [value]
+    while pending:
+        one = pending.pop()
+        kind = type(one)
+        if kind is tuple or kind is frozenset:
+            pending += one
+        elif kind is bytearray or _is_bound(one, kind):
+            return False
+        elif _is_callable(kind) or _simple(one, kind) is not None:
+            continue
+        elif kind in PARTS or is_object(one) or kind.__eq__ is not object.__eq__ or reader(kind, compared=True):
+            return False
+    return True
 
 
 def _jax_attributes(value: Any) -> Parts:

@@ -10,6 +10,7 @@ from typing import Any, dataclass_transform
 from liftcore.protocol import Node
 from liftcore_plugins.objects.display import Shown
 from liftcore_plugins.objects.errors import ObjectError
+from liftcore_plugins.objects.notes import notes_in
 from liftcore_plugins.objects.variable import Variable
 
 __all__ = ["NODE", "Module"]
@@ -40,6 +41,8 @@ class Module(Shown):
       Affine(kernel=Param(float32[3,3]), scale=2.0)
     """
 
+    __slots__ = ("__dict__", "__weakref__", "_notes")
+
     def __init_subclass__(cls, **options: Any) -> None:
         chosen = {name: options.pop(name) for name in _OPTIONS & options.keys()}
         super().__init_subclass__(**options)
@@ -53,6 +56,9 @@ class Module(Shown):
         if chosen:
             dataclasses.dataclass(**{"eq": chosen.get("order", False), "repr": False, **chosen})(cls)
             _check_defaults(cls)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self)
 
     def _shown(self) -> Iterable[tuple[str, Any]]:
         return vars(self).items()
@@ -77,4 +83,4 @@ def _fill(module: Module, entries: Mapping[str, Any]) -> None:
 
 
 #: What a module is to the lift.
-NODE = Node(items=vars, make=object.__new__, fill=_fill)
+NODE = Node(items=vars, make=object.__new__, fill=_fill, notes=notes_in(vars(Module)["_notes"]))

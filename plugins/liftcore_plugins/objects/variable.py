@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import operator
 from collections.abc import Iterable, Mapping, MutableMapping
 from types import MappingProxyType
@@ -19,6 +20,7 @@ from liftcore.protocol import EMPTY, Reference
 from liftcore_plugins.objects.arithmetic import Arithmetic, raw
 from liftcore_plugins.objects.display import Shown
 from liftcore_plugins.objects.errors import ObjectError
+from liftcore_plugins.objects.notes import notes_in
 
 __all__ = [
     "REFERENCE",
@@ -63,7 +65,7 @@ class Variable(Arithmetic, Shown):
       (LoRA(float32[3], rank=2), 10.0)
     """
 
-    __slots__ = ("__weakref__", "_metadata", "_token", "_trace", "_value")
+    __slots__ = ("__weakref__", "_metadata", "_notes", "_token", "_trace", "_value")
 
     #: The kind's word in filters.
     tag: ClassVar[str]
@@ -227,9 +229,19 @@ write = vars(Variable)["_value"].__set__
 _write_metadata = vars(Variable)["_metadata"].__set__
 
 
+_stamps = itertools.count()
+_stamp = next(_stamps)
+
+
 def set_metadata(cell: Variable, metadata: Mapping[str, Any]) -> None:
     """Replaces all metadata, without the checks."""
+    global _stamp
     _write_metadata(cell, MappingProxyType(dict(metadata)))
+    _stamp = next(_stamps)  # afterwards: who reads the stamp first and the metadata then misses nothing
+
+
+def _read_all(cells: Iterable[Any]) -> list[Any]:
+    return [cell._value for cell in cells]
 
 
 def _make(cls: type[Variable], metadata: Mapping[str, Any]) -> Variable:
@@ -247,6 +259,9 @@ REFERENCE = Reference(
     set_metadata=set_metadata,
     born=operator.attrgetter("_token"),
     check_write=Variable._check_write,
+    notes=notes_in(vars(Variable)["_notes"]),
+    read_all=_read_all,
+    stamp=lambda: _stamp,
 )
 
 
