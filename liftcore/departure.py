@@ -35,6 +35,7 @@ from liftcore.walk import Walk
 __all__ = ["Arrival", "Departure", "depart", "merge"]
 
 _UNFILLED = object()
+_ONE_LEAF = ((Op.LEAF,),)
 _CHANGEABLE = (set, bytearray, collections.deque, types.SimpleNamespace)
 _SHARED = frozenset((str, bytes, bool, int, float, complex, types.NoneType))
 _CONSTANTS = (np.ndarray, np.generic, int, float, complex)
@@ -143,6 +144,7 @@ class Departure:
       replaced: recipe of each argument that a returned value replaces.
       result: recipe of the output.
       numbers: attributes that are static numbers and changed, as text.
+      concerns_objects: whether any of it is about the caller's objects, or new ones.
     """
 
     values: tuple[_Values, ...]
@@ -151,6 +153,7 @@ class Departure:
     replaced: Mapping[str, _Recipe]
     result: _Recipe
     numbers: tuple[str, ...]
+    concerns_objects: bool
 
 
 class _Outputs:
@@ -391,7 +394,9 @@ class _Departing:
             for number in range(count, len(found))
         )
         plain, others = _gathered(arrival, changed)
-        return self.outputs.buckets(), Departure(plain, others, made, renewed, final, tuple(self.numbers))
+        concerned = bool(changed or made) or any(recipe.part.region.children for recipe in (final, *renewed.values()))
+        departure = Departure(plain, others, made, renewed, final, tuple(self.numbers), concerned)
+        return self.outputs.buckets(), departure
 
     def _changed(self, assignment: Assignment, objects: Sequence[Any], found: Sequence[Found]) -> dict[int, _Recipe]:
         changed: dict[int, _Recipe] = {}
@@ -560,7 +565,7 @@ def _gathered(arrival: Arrival, changed: Mapping[int, _Recipe]) -> tuple[tuple[_
             and isinstance(source, _Out)
             and type(source.spec).exit is Spec.exit
             and recipe.part.region == before.region
-            and before.region.ops == ((Op.LEAF,),)
+            and before.region.ops == _ONE_LEAF
         ):
             _, _, cells, values = together.setdefault((id(kind), source.bucket), (kind, source.bucket, [], []))
             cells.append(number)
@@ -578,7 +583,7 @@ def merge(
     departure: Departure,
     arrival: Arrival,
     buckets: Sequence[Bucket],
-    objects: Sequence[Any],
+    objects: Callable[[], Sequence[Any]],
     leaf: Callable[[int], Any],
     value: Callable[[int], Any],
     *,
@@ -593,7 +598,7 @@ def merge(
       departure: what left.
       arrival: the input side.
       buckets: the out buckets, from JAX.
-      objects: the caller's objects, by number.
+      objects: gives the caller's objects, by number.
       leaf: gives the caller's leaf with a number.
       value: gives the caller's static value with a number.
       write: whether to write.
@@ -609,17 +614,22 @@ def merge(
         return source.spec.exit(_array(buckets[source.bucket].leaves[source.position]), arrival.call)
 
     def entries(recipe: _Recipe) -> list[Any]:
+        if recipe.part.region.ops == _ONE_LEAF:
+            return [outside(recipe.leaves[0])]
         static = [value(one.number) if isinstance(one, _Kept) else _own(one) for one in recipe.values]
         return assemble(recipe.part, [outside(source) for source in recipe.leaves], static, everything)
 
-    everything = [*objects, *(make_empty(recipe.part) for recipe in departure.made)]
-    for recipe, obj in zip(departure.made, everything[len(objects) :], strict=True):
+    everything: Sequence[Any] = ()
+    if departure.concerns_objects:
+        given = objects()
+        everything = [*given, *(make_empty(recipe.part) for recipe in departure.made)] if departure.made else given
+    for recipe, obj in zip(departure.made, everything[len(everything) - len(departure.made) :], strict=True):
         fill(obj, recipe.part, entries(recipe))
     renewed = {number: entries(recipe) for number, recipe in departure.changed.items()}
     replaced = {name: entries(recipe)[0] for name, recipe in departure.replaced.items()}
     (result,) = entries(departure.result)
-    if write:
-        _write(departure, arrival, buckets, objects, renewed, checked)
+    if write and (renewed or departure.values):
+        _write(departure, arrival, buckets, everything, renewed, checked)
     return replaced, result
 
 

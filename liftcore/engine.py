@@ -145,7 +145,7 @@ class _Built:
       arrival: structure and specs.
       specs: of each leaf.
       gathers: names and leaf numbers of each bucket.
-      enters: positions in each bucket at which a spec has a word to say on entering.
+      enters: bucket and position of each leaf that is changed on entering, and how.
       kinds: kind of each leaf.
       arguments: how they were passed.
       run: what the transform made.
@@ -154,8 +154,8 @@ class _Built:
     arrival: Arrival
     specs: tuple[Spec, ...]
     gathers: tuple[tuple[Layout, tuple[int, ...]], ...]
-    enters: tuple[tuple[tuple[int, Spec], ...], ...]
-    kinds: tuple[Hashable, ...]
+    enters: tuple[tuple[int, int, Callable[[Any], Any]], ...]
+    kinds: tuple[tuple[Any, ...], ...]
     arguments: Arguments
     run: Callable[..., Any]
 
@@ -237,11 +237,11 @@ class _Pure:
         return outs, Opaque(departure)
 
 
-def _kind_of_leaf(leaf: Any) -> Hashable:
-    """What specs may depend on besides the structure: never the values."""
+def _kind_of_leaf(leaf: Any) -> tuple[Any, Any, bool, bool]:
+    """What specs may depend on besides the structure: dtype, shape, whether it is NumPy's, whether a Ref."""
     dtype = getattr(leaf, "dtype", None)
     if dtype is None:
-        return (type(leaf),)
+        return (type(leaf), None, False, False)
     return (dtype, leaf.shape, isinstance(leaf, (np.ndarray, np.generic)), isinstance(leaf, jax.Ref))
 
 
@@ -251,6 +251,10 @@ def _read_only(leaf: Any) -> Any:
         leaf = leaf.view()
         leaf.flags.writeable = False
     return leaf
+
+
+def _entered(spec: Spec, call: Call, leaf: Any) -> Any:
+    return spec.enter(_read_only(leaf), call)
 
 
 @dataclasses.dataclass(slots=True)
@@ -330,7 +334,7 @@ class Prepared:
             opaque.value,
             self.built.arrival,
             buckets,
-            self.forest.objects,
+            lambda: self.forest.objects,
             self.leaves.__getitem__,
             self.values.__getitem__,
         )
@@ -371,31 +375,25 @@ class _Planned:
         """The leaves as JAX gets them."""
         built = self.built
         buckets = [
-            Bucket(leaves, layout) for leaves, (layout, _) in zip(self._found.buckets, built.gathers, strict=True)
+            Bucket(leaves, layout) for leaves, (layout, _) in zip(self._found.buckets(), built.gathers, strict=True)
         ]
-        for bucket, enters in zip(buckets, built.enters, strict=True):
-            if enters or np.ndarray in set(map(type, bucket.leaves)):
-                leaves = list(map(_read_only, bucket.leaves))
-                for position, spec in enters:
-                    leaves[position] = spec.enter(leaves[position], built.arrival.call)
-                bucket.leaves = leaves
+        for index, position, enter in built.enters:
+            bucket = buckets[index]
+            if type(bucket.leaves) is not list:
+                bucket.leaves = list(bucket.leaves)
+            bucket.leaves[position] = enter(bucket.leaves[position])  # type: ignore[index]
         return buckets
+
+    def merge(self, outs: Sequence[Any], write: bool = True) -> tuple[Mapping[str, Any], Any]:
+        """Merges what the program returned."""
+        found, departure = self._found, outs[1].value
+        arrival = self.built.arrival
+        return merge(departure, arrival, outs[0], found.objects, found.leaf, found.value, write=write, checked=True)
 
     def done(self, outs: Sequence[Any]) -> _Done:
         """What `LiftSpec.finish` gets, from what the function returned."""
-        buckets, opaque, *extra = outs
-        found = self._found
-        run = functools.partial(
-            merge,
-            opaque.value,
-            self.built.arrival,
-            buckets,
-            found.objects,
-            found.leaf,
-            found.value,
-            checked=True,
-        )
-        return _Done(self.built.arguments, tuple(extra), self.built, self.values(), opaque.value.numbers, run)
+        run = functools.partial(self.merge, outs)
+        return _Done(self.built.arguments, tuple(outs[2:]), self.built, self.values(), outs[1].value.numbers, run)
 
 
 def _deleted(buckets: Iterable[Bucket]) -> list[str]:
@@ -537,6 +535,7 @@ class Lifted(Wrapper):
         if options is None:
             options = tuple(getattr(spec, field.name) for field in dataclasses.fields(spec))
         self._key = (spec.name, statics.key(options))
+        self._plain = spec.finish is LiftSpec.finish
         self._cache = _cache_of(self._targets[0].function)
         # Of branches, only the first tells whose cache it is.
         self._plans: Plans[_Built] = self._cache.plans[self._key] if len(functions) == 1 else Plans()
@@ -545,14 +544,18 @@ class Lifted(Wrapper):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the function under the transform; the caller's objects are updated."""
         plans, owner = self._plans, self._targets[0].owner
-        values = (*(() if owner is None else (owner,)), *args, *kwargs.values())
+        values: tuple[Any, ...] = args if owner is None else (owner, *args)
+        if kwargs:
+            values += tuple(kwargs.values())
         signature = (owner is None, len(args), *kwargs)
         found = plans.find(signature, values)
-        done = None if found is None else self._follow(found, values)
-        if done is not None:
-            plans.calls += 1
-            plans.planned += 1
-            return self._spec.finish(done)
+        if found is not None:
+            planned = _Planned(found, values)
+            outs = self._follow(found, planned)
+            if outs is not None:
+                plans.calls += 1
+                plans.planned += 1
+                return planned.merge(outs)[1] if self._plain else self._spec.finish(planned.done(outs))
 
         def run(prepared: Prepared) -> Any:
             if prepared.cells == self._cache.cells():
@@ -564,9 +567,8 @@ class Lifted(Wrapper):
         plans.calls += 1
         return self.finish(prepared, outs)
 
-    def _follow(self, found: Found[_Built], values: Sequence[Any]) -> _Done | None:
+    def _follow(self, found: Found[_Built], planned: _Planned) -> Any:
         """Runs a planned call; None if it has to be made without the plan."""
-        planned = _Planned(found, values)
         _active.calls.append(planned)
         try:
             outs = planned.built.run(*planned.buckets())
@@ -580,7 +582,7 @@ class Lifted(Wrapper):
         finally:
             _active.calls.pop()
         found.went()
-        return planned.done(outs)
+        return outs
 
     def stats(self) -> Stats:
         """Counts of calls, traces, programs and plans, of all that wrap the same function in the same way.
@@ -707,7 +709,7 @@ class Lifted(Wrapper):
         return Prepared(built, bound, forest, leaves, forest.values(), cells, fresh)
 
     def _build(
-        self, call: Call, bound: Bound, forest: Forest, prefix: Mapping[str, Any], kinds: tuple[Hashable, ...]
+        self, call: Call, bound: Bound, forest: Forest, prefix: Mapping[str, Any], kinds: tuple[tuple[Any, ...], ...]
     ) -> _Built:
         spec = self._spec
         possible = self._possible(call, prefix)
@@ -750,8 +752,10 @@ class Lifted(Wrapper):
         )
         run = spec.run(Program(pures, tuple(numbers), arrival.outs, call))
         enters = tuple(
-            tuple((at, specs[number]) for at, number in enumerate(some) if type(specs[number]).enter is not Spec.enter)
-            for some in numbers.values()
+            (index, position, functools.partial(_entered, specs[number], call))
+            for index, some in enumerate(numbers.values())
+            for position, number in enumerate(some)
+            if type(specs[number]).enter is not Spec.enter or kinds[number][2]
         )
         gathers = tuple((layouts[key], tuple(some)) for key, some in numbers.items())
         built = _Built(arrival, tuple(specs), gathers, enters, kinds, bound.arguments, run)

@@ -24,10 +24,10 @@ from liftcore import functions, statics
 from liftcore.families import kind_of
 from liftcore.paths import like_jax
 from liftcore.protocol import Node, Reference
-from liftcore.structure import Found, Op, object_kind
+from liftcore.structure import CONTAINERS, Found, Op, object_kind
 from liftcore.walk import Walk
 
-__all__ = ["Branch", "Known", "Shape", "Taken", "Unguarded", "branches", "notes_of", "picker"]
+__all__ = ["Branch", "Known", "Shape", "Taken", "Unguarded", "branches", "picker"]
 
 _flat = itertools.chain.from_iterable
 _serial = itertools.count()
@@ -48,12 +48,6 @@ def picker(positions: Sequence[int], size: int | None = None) -> Pick:
     if list(positions) == list(range(positions[0], positions[-1] + 1)):
         return operator.itemgetter(slice(positions[0], positions[-1] + 1))
     return operator.itemgetter(*positions)
-
-
-def notes_of(obj: Any) -> Any:
-    """Where what is known of an object may be kept (`protocol.Notes`); None if its family has no place for it."""
-    kind = kind_of(type(obj))
-    return None if kind is None else kind.notes
 
 
 # Values of these types are the same if they have one type and are equal.
@@ -300,10 +294,9 @@ class _Words:
 
     def __init__(self, cells: Sequence[Any], kinds: Sequence[Reference]) -> None:
         self._reads = [kind.metadata for kind in kinds]
-        self._stamps = list({id(kind): kind.stamp for kind in kinds}.values())
-        self._stamped = self._now()
+        self._types = list(map(type, cells))
         self._expected = self._of(cells)
-        if not all(map(operator.is_, self._expected, self._of(cells))):
+        if not self.hold(cells):
             raise Unguarded
         if not all(statics.settled(value) for words in self._expected for value in words.values()):
             raise Unguarded
@@ -311,18 +304,45 @@ class _Words:
     def _of(self, cells: Sequence[Any]) -> list[Mapping[str, Any]]:
         return [read(cell) for read, cell in zip(self._reads, cells, strict=True)]
 
-    def _now(self) -> list[Any]:
-        return [object() if stamp is None else stamp() for stamp in self._stamps]
-
     def hold(self, cells: Sequence[Any]) -> bool:
-        """Whether every cell has the metadata that it had."""
-        now = self._now()
-        if now == self._stamped:
-            return True
-        if not all(map(operator.is_, self._of(cells), self._expected)):
+        """Whether every cell is of the class that it was, and has the metadata that it had."""
+        return list(map(type, cells)) == self._types and all(map(operator.is_, self._of(cells), self._expected))
+
+
+class _Brief:
+    """A short look at nodes that tell their changes: enough as long as nobody has told any.
+
+    It sees what changed without a word as well, except an equal value in the place of another where both are strings.
+    """
+
+    def __init__(self, contents: Sequence[dict[Any, Any]], lists: Sequence[list[Any]]) -> None:
+        self._contents = [dict(content) for content in contents]
+        self._odd = [
+            (index, name)
+            for index, content in enumerate(contents)
+            for name, value in content.items()
+            if not _is_equal_only_to_itself(value)
+        ]
+        self._expected = [contents[index][name] for index, name in self._odd]
+        self._listed = list(_flat(lists))
+
+    def holds(self, contents: Sequence[dict[Any, Any]], lists: Sequence[list[Any]]) -> bool:
+        """Whether all entries are what they were."""
+        try:
+            if contents != self._contents:
+                return False
+        except Exception:  # an equality may raise whatever its author liked
             return False
-        self._stamped = now
-        return True
+        if self._odd and not all(map(operator.is_, [contents[at][name] for at, name in self._odd], self._expected)):
+            return False
+        return all(map(operator.is_, _flat(lists), self._listed))
+
+
+def _is_equal_only_to_itself(value: Any) -> bool:
+    cls = type(value)
+    return cls in (str, type(None), types.FunctionType, types.BuiltinFunctionType) or (
+        isinstance(kind_of(cls), Reference) or cls.__eq__ is object.__eq__  # type: ignore[comparison-overlap]
+    )
 
 
 @dataclasses.dataclass(slots=True)
@@ -377,21 +397,18 @@ class Known:
         self.parts = [found.part for found in forest.found]
         self.order = list(map(id, objects))
         self._rest = objects[1:]
-        self._types = list(map(type, objects))
-        cells = [number for number, kind in enumerate(kinds) if isinstance(kind, Reference)]
-        self._pick_cells = picker(cells)
-        self._words = _Words(self._pick_cells(objects), [kinds[number] for number in cells])  # type: ignore[misc]
         self._lay_out_nodes(objects, kinds)
         pool = _Pool()
-        self._lay_out_entries(objects, forest.found, pool)
-        self._lay_out_cells(cells, kinds, objects, pool)
+        self._lay_out_entries(root, forest.found, pool)
+        self._lay_out_cells(objects, kinds, pool)
         self._pick_leaves = pool.picker(("cell", "raw", "constant", "tree"), len(objects))
+        self._mixed = bool(self._raw or self._constant or self._trees or self._cell_trees)
 
     def _lay_out_nodes(self, objects: Sequence[Any], kinds: Sequence[Any]) -> None:
         by_items: dict[Any, list[int]] = {}
-        lists = []
+        lists: list[int] = []
         for number, kind in enumerate(kinds):
-            if self._types[number] is list:
+            if type(objects[number]) is list:
                 lists.append(number)
             elif isinstance(kind, Node):
                 # What the walk sees of a node is a dict that lives with it: to look there is to see every change.
@@ -399,24 +416,32 @@ class Known:
                 if type(items) is not dict or kind.items(objects[number]) is not items or kind.static(objects[number]):
                     raise Unguarded
                 by_items.setdefault(kind.items, []).append(number)
-        self._items = [(items, picker(some)) for items, some in by_items.items()]
-        self._pick_lists = picker(lists)
+        # Where the root is one of them, it comes first: the root is not kept.
+        self._held = [
+            (items, 0 in some, [objects[number] for number in some if number], kinds[some[0]])
+            for items, some in by_items.items()
+        ]
+        self._stamps = list({kind.stamp or _no_stamp: None for kind in kinds if kind not in CONTAINERS.values()})
+        self._stamped: list[Any] | None = None
+        self._brief: _Brief | None = None
+        self._lists = [objects[number] for number in lists]
         self._nodes = [number for some in by_items.values() for number in some] + lists
-        contents = self._contents(objects)
+        self._types = [type(objects[number]) for some in by_items.values() for number in some]
+        contents = self._contents(objects[0])
         self._keys, self._sizes = list(_flat(contents)), list(map(len, contents))
-        self._lengths = [len(objects[number]) for number in lists]
+        self._lengths = list(map(len, self._lists))
         if not all(type(key) is str for key in self._keys):
             raise Unguarded
 
-    def _lay_out_entries(self, objects: Sequence[Any], found: Sequence[Found], pool: _Pool) -> None:
-        entries = self._entries(objects)
+    def _lay_out_entries(self, root: Any, found: Sequence[Found], pool: _Pool) -> None:
+        entries = self._entries(root, self._contents(root))
         assert entries is not None, "a graph is like itself"
         self._fixed: list[Any] = []
         self._keyed: list[tuple[Any, Hashable]] = []
         self._constant: list[Any] = []
         self._trees: list[_Tree] = []
+        self._raw: list[int] = []
         fixed: list[int] = []
-        raw: list[int] = []
         position = 0
         for number in self._nodes:
             region, leaves = found[number].part.region, iter(found[number].leaves)
@@ -427,7 +452,7 @@ class Known:
                 mine = [next(leaves) for op in ops if op is Op.LEAF]
                 hanging = tuple(next(children) for op in ops if op is Op.OBJECT)
                 if branch.op[0] is Op.LEAF:
-                    raw.append(position)
+                    self._raw.append(position)
                     pool.add(number, "raw")
                 elif branch.op[0] is Op.TREE and not _is_settled(branch, value):
                     self._trees.append(_Tree(position, Shape(branch, value), hanging))
@@ -440,15 +465,21 @@ class Known:
                     if branch.op[0] in (Op.STATIC, Op.KEPT) and not statics.settled(value):
                         self._keyed.append((value, statics.key(value)))
                 position += 1
-        self._pick_fixed, self._pick_raw = picker(fixed, len(entries)), picker(raw)
+        self._pick_fixed, self._pick_raw = picker(fixed, len(entries)), picker(self._raw)
 
-    def _lay_out_cells(self, cells: Sequence[int], kinds: Sequence[Any], objects: Sequence[Any], pool: _Pool) -> None:
+    def _lay_out_cells(self, objects: Sequence[Any], kinds: Sequence[Any], pool: _Pool) -> None:
+        cells = [number for number, kind in enumerate(kinds) if isinstance(kind, Reference)]
+        self._words = _Words([objects[number] for number in cells], [kinds[number] for number in cells])
         readers = {kinds[number].read_all or functools.partial(_each, kinds[number].read) for number in cells}
         if len(readers) > 1:
             raise Unguarded
         self._read = readers.pop() if readers else list
+        self._cells = [objects[number] for number in cells if number]
         plain = [number for number in cells if self.parts[number].region.ops == ((Op.LEAF,),)]
-        self._pick_plain = picker(plain)
+        self._root_is_cell = cells[:1] == [0]
+        if self._root_is_cell and plain[:1] != [0]:
+            raise Unguarded
+        self._plain = [objects[number] for number in plain if number]
         for number in plain:
             pool.add(number, "cell")
         self._cell_trees: list[_Tree] = []
@@ -461,43 +492,73 @@ class Known:
                 self._cell_trees.append(_Tree(number, Shape(branch, *self._read([objects[number]])), ()))
                 pool.add(number, "tree", len(region.leaf_keys))
 
-    def _contents(self, objects: Sequence[Any]) -> list[dict[Any, Any]]:
-        return [content for items, pick in self._items for content in map(items, pick(objects))]
+    def _contents(self, root: Any) -> list[dict[Any, Any]]:
+        """The dicts of all nodes."""
+        contents: list[dict[Any, Any]] = []
+        for items, first, some, _ in self._held:
+            if first:
+                contents.append(items(root))
+            contents += map(items, some)
+        return contents
 
-    def _entries(self, objects: Sequence[Any]) -> list[Any] | None:
-        """What all nodes, dicts and lists contain, one after the other; None if keys or sizes are others."""
-        contents, lists = self._contents(objects), self._pick_lists(objects)
-        if list(map(len, contents)) != self._sizes or list(_flat(contents)) != self._keys:
+    def _classes(self, root: Any) -> list[type]:
+        classes: list[type] = []
+        for _, first, some, _ in self._held:
+            if first:
+                classes.append(type(root))
+            classes += map(type, some)
+        return classes
+
+    def _entries(self, root: Any, contents: Sequence[dict[Any, Any]]) -> list[Any] | None:
+        """What all nodes, dicts and lists contain, one after the other; None if classes, keys or sizes are others."""
+        if self._classes(root) != self._types or list(map(len, contents)) != self._sizes:
             return None
-        if list(map(len, lists)) != self._lengths:
+        if list(_flat(contents)) != self._keys or list(map(len, self._lists)) != self._lengths:
             return None
-        entries = list(_flat(map(dict.values, contents)))
-        entries += _flat(lists)
-        return entries
+        return [*_flat(map(dict.values, contents)), *_flat(self._lists)]
 
     def objects(self, root: Any) -> list[Any]:
         """All objects, by number."""
         return [root, *self._rest]
 
-    def leaves(self, objects: Sequence[Any]) -> Sequence[Any] | None:
-        """All leaves as they are now, by object; None if the graph is not what it was.
-
-        Args:
-          objects: what `objects` gave.
-        """
-        if list(map(type, objects)) != self._types:
-            return None
-        entries = self._entries(objects)
+    def leaves(self, root: Any) -> Sequence[Any] | None:
+        """All leaves as they are now, by object, in a new list; None if the graph is not what it was."""
+        stamped = [stamp() for stamp in self._stamps]
+        contents = self._contents(root)
+        if self._brief is not None and stamped == self._stamped:
+            if self._classes(root) != self._types or list(map(len, self._lists)) != self._lengths:
+                return None
+            if not self._brief.holds(contents, self._lists):
+                return None
+            return self._read([root, *self._plain] if self._root_is_cell else self._plain)
+        entries = self._entries(root, contents)
         if entries is None or not all(map(operator.is_, self._pick_fixed(entries), self._fixed)):
             return None
-        if not self._words.hold(self._pick_cells(objects)):
+        if not self._words.hold([root, *self._cells] if self._root_is_cell else self._cells):
             return None
         for value, key in self._keyed:
             if statics.key(value) != key:
                 return None
-        leaves = self._read(self._pick_plain(objects))
+        self._look_briefly(root, contents, stamped)
+        leaves = self._read([root, *self._plain] if self._root_is_cell else self._plain)
+        return self._mix(root, entries, leaves) if self._mixed else leaves
+
+    def _look_briefly(self, root: Any, contents: Sequence[dict[Any, Any]], stamped: list[Any]) -> None:
+        """Next time a short look is enough, if every node tells its changes, and cells hold all leaves."""
+        self._brief = None
+        if self._mixed or self._keyed or None in stamped:
+            return
+        for _, first, some, kind in self._held:
+            if not all(map(kind.tells, [root, *some] if first else some)):
+                return
+        # In this order: another thread that sees the stamp sees the rest.
+        self._brief, self._stamped = _Brief(contents, self._lists), stamped
+
+    def _mix(self, root: Any, entries: Sequence[Any], leaves: list[Any]) -> Sequence[Any] | None:
+        """Puts all leaves that do not stand in cells between those that do."""
         leaves += self._pick_raw(entries)
         leaves += self._constant
+        objects = self.objects(root)
         values = [(tree, entries[tree.position]) for tree in self._trees]
         values += [(tree, *self._read([objects[tree.position]])) for tree in self._cell_trees]
         for tree, value in values:
@@ -505,7 +566,11 @@ class Known:
             if taken is None or not all(map(operator.is_, taken.objects, map(objects.__getitem__, tree.children))):
                 return None
             leaves += taken.leaves
-        return self._pick_leaves(leaves)
+        return list(self._pick_leaves(leaves))
+
+
+def _no_stamp() -> None:
+    return None
 
 
 def _each(read: Callable[[Any], Any], cells: Iterable[Any]) -> list[Any]:

@@ -62,7 +62,7 @@ class Memory:
 
     def look(self, root: Any) -> Known | None:
         """What is known of the object now; it is looked at if it was seen often enough."""
-        if self.known is not None and self.known.leaves(self.known.objects(root)) is None:
+        if self.known is not None and self.known.leaves(root) is None:
             self.missed()
         if self.known is None:
             self._wait -= 1
@@ -142,37 +142,47 @@ class Found(Generic[B]):
     """What a plan says about a call.
 
     Attributes:
-      program: the program.
-      objects: all objects, by number.
-      buckets: leaves of each bucket.
+      plan: the plan.
       leaves: all leaves: those of objects, by number, then those of arguments.
     """
 
-    program: B
-    objects: Sequence[Any]
-    buckets: list[Sequence[Any]]
+    plan: _Plan[B]
     leaves: Sequence[Any]
-    _plan: _Plan[B]
     _arguments: Sequence[Any]
+    _roots: Sequence[Any]
     _trees: Sequence[Taken]
     _known: Sequence[Known]
 
+    @property
+    def program(self) -> B:
+        """The program."""
+        return self.plan.program
+
+    def buckets(self) -> list[Sequence[Any]]:
+        """The leaves of each bucket."""
+        return [pick(self.leaves) for pick in self.plan.buckets]
+
+    def objects(self) -> Sequence[Any]:
+        """All objects, by number."""
+        every = [obj for index in self.plan.distinct for obj in self._known[index].objects(self._roots[index])]
+        return self.plan.pick_objects(every)
+
     def went(self) -> None:
         """Notes that the call went by the plan."""
-        self._plan.traced = 0
+        self.plan.traced = 0
 
     def traced(self) -> None:
         """Notes that the user's function was traced: after a few such calls in turn nobody follows the plan."""
-        self._plan.traced += 1
+        self.plan.traced += 1
 
     def leaf(self, number: int) -> Any:
         """A leaf by its number in the whole forest, in which those of arguments come first."""
-        own = self._plan.own
+        own = self.plan.own
         return self.leaves[number - own if number >= own else number + len(self.leaves) - own]
 
     def value(self, number: int) -> Any:
         """A static value by its number in the whole forest."""
-        source = self._plan.values[number]
+        source = self.plan.values[number]
         if source is None:
             raise LookupError(number)
         where, index, position = source
@@ -290,27 +300,17 @@ class Plans(Generic[B]):
             roots.append(root)
             memories.append(memory)
             known.append(memory.known)
-        objects: list[Any] = []
         found: list[Any] = []
         for index in plan.distinct:
-            graph = known[index].objects(roots[index])  # type: ignore[union-attr]
-            now = known[index].leaves(graph)  # type: ignore[union-attr]
+            now = known[index].leaves(roots[index])  # type: ignore[union-attr]
             if now is None:
                 memories[index].missed()  # type: ignore[union-attr]
                 return None
-            objects += graph
             found += now
-        every = [*plan.pick_leaves(found), *leaves]
-        return Found(
-            plan.program,
-            plan.pick_objects(objects),
-            [pick(every) for pick in plan.buckets],
-            every,
-            plan,
-            values,
-            trees,
-            known,  # type: ignore[arg-type]
-        )
+        every = plan.pick_leaves(found)
+        if leaves:
+            every = [*every, *leaves]
+        return Found(plan, every, values, roots, trees, known)  # type: ignore[arg-type]
 
     def note(
         self,

@@ -196,6 +196,10 @@ def _no_static(node: Any) -> frozenset[Hashable]:
     return frozenset()
 
 
+def _tells_nothing(node: Any) -> bool:
+    return False
+
+
 @dataclasses.dataclass(frozen=True)
 class Notes:
     """A place on each object of a class, where the engine keeps what it knows of it to call faster.
@@ -255,6 +259,9 @@ class Node:
       identity: False for a tree: immutable, copied, rebuilt rather than written.
       notes: where plans are kept; None: calls with such an object at the top of an argument have no plan. Plans also
         need `items` to give the object's own dict, in which every change is seen.
+      stamp: `stamp() -> value`, another one after the structure of any object changed that tells its changes; None if
+        none does. A change that nobody told is still seen, unless it puts an equal value in the place of another.
+      tells: `tells(obj) -> bool`, whether this object tells its changes.
     """
 
     items: Callable[[Any], Mapping[Any, Any]]
@@ -263,6 +270,8 @@ class Node:
     static: Callable[[Any], frozenset[Hashable]] = _no_static
     identity: bool = True
     notes: Notes | None = None
+    stamp: Callable[[], Hashable] | None = None
+    tells: Callable[[Any], bool] = _tells_nothing
 
 
 def inexact_is_param(site: Site) -> frozenset[str]:

@@ -10,16 +10,30 @@ from typing import Any, dataclass_transform
 from liftcore.protocol import Node
 from liftcore_plugins.objects.display import Shown
 from liftcore_plugins.objects.errors import ObjectError
-from liftcore_plugins.objects.notes import notes_in
+from liftcore_plugins.objects.notes import changed, notes_in, slot_reader, stamp
 from liftcore_plugins.objects.variable import Variable
 
-__all__ = ["NODE", "Module"]
+__all__ = ["NODE", "Module", "contents"]
 
 _OPTIONS = frozenset(inspect.signature(dataclasses.dataclass).parameters) - {"cls"}
 
 
+class _Attributes(Shown):
+    """What a module is made of: a dict, and what is known of it."""
+
+    __slots__ = ("__dict__", "__weakref__", "_exposed", "_notes")
+
+
+#: The dict itself, without the word that somebody has it.
+contents = vars(_Attributes)["__dict__"].__get__
+
+_replace_contents = vars(_Attributes)["__dict__"].__set__
+_exposed = vars(_Attributes)["_exposed"]
+_is_exposed = slot_reader(_exposed)
+
+
 @dataclass_transform(eq_default=False, field_specifiers=(dataclasses.field, dataclasses.Field))
-class Module(Shown):
+class Module(_Attributes):
     """Base of models: attributes of any kind, sharing and cycles included; compares and hashes by identity.
 
     A module is no pytree: a plain `jax.jit` would drop its updates without a word. Pass it to lifted transforms.
@@ -41,7 +55,7 @@ class Module(Shown):
       Affine(kernel=Param(float32[3,3]), scale=2.0)
     """
 
-    __slots__ = ("__dict__", "__weakref__", "_notes")
+    __slots__ = ()
 
     def __init_subclass__(cls, **options: Any) -> None:
         chosen = {name: options.pop(name) for name in _OPTIONS & options.keys()}
@@ -57,11 +71,38 @@ class Module(Shown):
             dataclasses.dataclass(**{"eq": chosen.get("order", False), "repr": False, **chosen})(cls)
             _check_defaults(cls)
 
+    # Each change of attributes is told, so that a call need not look at all of them to see that there was none.
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        changed()
+
+    def __delattr__(self, name: str) -> None:
+        super().__delattr__(name)
+        changed()
+
+    @property
+    def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
+        # Whoever has the dict can change it at any time without a word.
+        if not _is_exposed(self):
+            _exposed.__set__(self, True)
+            changed()
+        found: dict[str, Any] = contents(self)
+        return found
+
+    @__dict__.setter
+    def __dict__(self, new: dict[str, Any]) -> None:
+        _replace_contents(self, new)
+        _exposed.__set__(self, True)
+
     def __getstate__(self) -> dict[str, Any]:
-        return vars(self)
+        return dict(contents(self))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        contents(self).update(state)
+        changed()
 
     def _shown(self) -> Iterable[tuple[str, Any]]:
-        return vars(self).items()
+        return list(contents(self).items())
 
 
 def _check_defaults(cls: type) -> None:
@@ -77,10 +118,22 @@ def _check_defaults(cls: type) -> None:
 
 
 def _fill(module: Module, entries: Mapping[str, Any]) -> None:
-    contents, new = vars(module), dict(entries)
-    contents.clear()
-    contents.update(new)
+    own, new = contents(module), dict(entries)
+    own.clear()
+    own.update(new)
+    changed()
+
+
+def _tells(module: Module) -> bool:
+    return not _is_exposed(module)
 
 
 #: What a module is to the lift.
-NODE = Node(items=vars, make=object.__new__, fill=_fill, notes=notes_in(vars(Module)["_notes"]))
+NODE = Node(
+    items=contents,
+    make=object.__new__,
+    fill=_fill,
+    notes=notes_in(vars(_Attributes)["_notes"]),
+    stamp=stamp,
+    tells=_tells,
+)

@@ -11,7 +11,7 @@ import numpy as np
 
 from liftcore_plugins.objects.arithmetic import raw
 from liftcore_plugins.objects.errors import StreamError
-from liftcore_plugins.objects.module import Module
+from liftcore_plugins.objects.module import Module, contents
 from liftcore_plugins.objects.variable import RngCount, RngKey
 
 __all__ = ["RngStream", "Rngs"]
@@ -74,7 +74,7 @@ class RngStream(Module):
         return jax.random.fold_in(key, count)
 
     def _shown(self) -> Iterable[tuple[str, Any]]:
-        return [("", getattr(vars(self).get("key"), "_value", ...))]
+        return [("", getattr(contents(self).get("key"), "_value", ...))]
 
 
 class Rngs(Module):
@@ -117,7 +117,7 @@ class Rngs(Module):
     def __getattr__(self, name: str) -> RngStream:
         if name.startswith("_"):
             raise AttributeError(f"{type(self).__name__} has no {name!r}", name=name, obj=self)
-        streams = vars(self)
+        streams = contents(self)
         if _DEFAULT in streams:
             default: RngStream = streams[_DEFAULT]
             return default

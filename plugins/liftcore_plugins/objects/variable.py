@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import operator
 from collections.abc import Iterable, Mapping, MutableMapping
 from types import MappingProxyType
@@ -20,7 +19,7 @@ from liftcore.protocol import EMPTY, Reference
 from liftcore_plugins.objects.arithmetic import Arithmetic, raw
 from liftcore_plugins.objects.display import Shown
 from liftcore_plugins.objects.errors import ObjectError
-from liftcore_plugins.objects.notes import notes_in
+from liftcore_plugins.objects.notes import changed, notes_in, stamp
 
 __all__ = [
     "REFERENCE",
@@ -229,15 +228,10 @@ write = vars(Variable)["_value"].__set__
 _write_metadata = vars(Variable)["_metadata"].__set__
 
 
-_stamps = itertools.count()
-_stamp = next(_stamps)
-
-
 def set_metadata(cell: Variable, metadata: Mapping[str, Any]) -> None:
     """Replaces all metadata, without the checks."""
-    global _stamp
     _write_metadata(cell, MappingProxyType(dict(metadata)))
-    _stamp = next(_stamps)  # afterwards: who reads the stamp first and the metadata then misses nothing
+    changed()
 
 
 def _read_all(cells: Iterable[Any]) -> list[Any]:
@@ -261,7 +255,7 @@ REFERENCE = Reference(
     check_write=Variable._check_write,
     notes=notes_in(vars(Variable)["_notes"]),
     read_all=_read_all,
-    stamp=lambda: _stamp,
+    stamp=stamp,
 )
 
 
