@@ -11,7 +11,6 @@ from __future__ import annotations
 import collections
 import copy
 import dataclasses
-import operator
 import re
 import types
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -29,12 +28,15 @@ from liftcore.families import kind_of
 from liftcore.guards import Pick, picker
 from liftcore.paths import Path, text
 from liftcore.protocol import EMPTY, Arguments, Call, LiftSpec, Node, Reference, Site, Spec
-from liftcore.structure import Found, Op, Part, Place, assemble, fill, make_empty, object_kind
+from liftcore.structure import Assembly, Code, Found, Op, Part, Place, fill, make_empty, object_kind
 from liftcore.walk import Walk
 
 __all__ = ["Arrival", "Departure", "depart", "merge"]
 
 _UNFILLED = object()
+
+# So many trees in a result are worth a treedef.
+_MANY = 4
 _ONE_LEAF = ((Op.LEAF,),)
 _CHANGEABLE = (set, bytearray, collections.deque, types.SimpleNamespace)
 _SHARED = frozenset((str, bytes, bool, int, float, complex, types.NoneType))
@@ -107,13 +109,113 @@ class _Kept:
     number: int
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
 class _Recipe:
-    """How to make one region outside: the program, and where its leaves and values come from."""
+    """How to make one region outside.
 
-    part: Part
-    leaves: tuple[_Out | _Kept, ...]
-    values: tuple[Any, ...]
+    Args:
+      part: the program.
+      leaves: where its leaves come from.
+      values: its static values and rebuilders.
+    """
+
+    __slots__ = ("_assembly", "_bucket", "_kept", "_leaves", "_like", "_pick", "_values", "part")
+
+    def __init__(self, part: Part, leaves: Sequence[_Out | _Kept], values: Sequence[Any]) -> None:
+        self.part = part
+        self._leaves = tuple(leaves)
+        self._values = tuple(values)
+        self._kept = any(isinstance(value, _Kept) or type(value) in _CHANGEABLE for value in values)
+        self._assembly: Callable[..., list[Any]] = Assembly(part.region)
+        self._like: Any = _is_of_jax(part, values)
+        # Most come from one bucket, as they are.
+        self._bucket: int | None = None
+        plain = [leaf for leaf in leaves if isinstance(leaf, _Out) and type(leaf.spec).exit is Spec.exit]
+        if len(plain) == len(leaves) and len({leaf.bucket for leaf in plain}) == 1:
+            self._bucket = plain[0].bucket
+            self._pick = picker([leaf.position for leaf in plain])
+
+    def source(self) -> _Out | None:
+        """Where its one leaf comes from, if it has one that comes out as it is."""
+        (leaf,) = self._leaves if len(self._leaves) == 1 else (None,)
+        return leaf if self._bucket is not None and isinstance(leaf, _Out) else None
+
+    def entries(self, given: _Given) -> list[Any]:
+        """Makes the entries at the region's top."""
+        if self._bucket is not None:
+            leaves = _arrays(self._pick(given.buckets[self._bucket].leaves))
+        else:
+            leaves = [self._outside(leaf, given) for leaf in self._leaves]
+        values: Sequence[Any] = self._values
+        if self._kept:
+            values = [given.value(one.number) if isinstance(one, _Kept) else _own(one) for one in values]
+        return self._built(leaves, values, given.objects)
+
+    def _built(self, leaves: Sequence[Any], values: Sequence[Any], objects: Sequence[Any]) -> list[Any]:
+        if self._like is False:
+            return self._assembly(leaves, values, objects)
+        # JAX makes such a tree faster, once it has seen one.
+        if self._like is True:
+            numbered = self._assembly(*self._numbered(leaves, values), objects)
+            order, treedef = jax.tree_util.tree_flatten(numbered)
+            if not all(isinstance(number, _Kept) for number in order):
+                self._like = False
+                return self._assembly(leaves, values, objects)
+            self._like = (picker([number.number for number in order]), treedef)
+        pick, treedef = self._like
+        result: list[Any] = treedef.unflatten(pick([*leaves, *values]))
+        return result
+
+    def _numbered(self, leaves: Sequence[Any], values: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
+        """The same with numbers in the places of what is a leaf to JAX."""
+        ops = [op[0] for op in self.part.region.ops if op[0] not in (Op.LEAF, Op.OBJECT)]
+        count = len(leaves)
+        static = [
+            _Kept(count + index) if op is Op.STATIC and value is not None else value
+            for index, (op, value) in enumerate(zip(ops, values, strict=True))
+        ]
+        return [_Kept(number) for number in range(count)], static
+
+    def _outside(self, source: _Out | _Kept, given: _Given) -> Any:
+        if isinstance(source, _Kept):
+            return given.leaf(source.number)
+        (value,) = _arrays([given.buckets[source.bucket].leaves[source.position]])
+        return source.spec.exit(value, given.call)
+
+
+def _is_of_jax(part: Part, values: Sequence[Any]) -> bool:
+    """Whether JAX can make a region's tree anew from its leaves, and would make the same for every caller."""
+    region = part.region
+    ops = [op[0] for op in region.ops if op[0] not in (Op.LEAF, Op.OBJECT)]
+    if part.cls is not None or region.children or ops.count(Op.TREE) < _MANY:
+        return False
+    return all(
+        not isinstance(value, (Code, _Kept) if op in (Op.TREE, Op.KEPT) else Code) and type(value) not in _CHANGEABLE
+        for op, value in zip(ops, values, strict=True)
+    )
+
+
+@dataclasses.dataclass(slots=True)
+class _Given:
+    """What there is outside to make regions from: see `merge`."""
+
+    call: Call
+    buckets: Sequence[Bucket]
+    objects: Sequence[Any]
+    leaf: Callable[[int], Any]
+    value: Callable[[int], Any]
+
+
+def _arrays(values: Sequence[Any]) -> Sequence[Any]:
+    # Some transforms hand out constants as Python numbers and NumPy arrays; the caller gets arrays.
+    if any(issubclass(cls, _CONSTANTS) for cls in set(map(type, values))):
+        return list(map(_array, values))
+    return values
+
+
+def _array(value: Any) -> Any:
+    if isinstance(value, _CONSTANTS) and getattr(value, "dtype", None) != jax.dtypes.float0:
+        return jnp.asarray(value)
+    return value
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -559,11 +661,10 @@ def _gathered(arrival: Arrival, changed: Mapping[int, _Recipe]) -> tuple[tuple[_
     for number, recipe in changed.items():
         before = arrival.parts[number]
         kind = None if before.cls is None else kind_of(before.cls)
-        source = recipe.leaves[0] if len(recipe.leaves) == 1 else None
+        source = recipe.source()
         if (
             isinstance(kind, Reference)
-            and isinstance(source, _Out)
-            and type(source.spec).exit is Spec.exit
+            and source is not None
             and recipe.part.region == before.region
             and before.region.ops == _ONE_LEAF
         ):
@@ -607,37 +708,19 @@ def merge(
     Returns:
       The replaced arguments by name, and the output.
     """
-
-    def outside(source: _Out | _Kept) -> Any:
-        if isinstance(source, _Kept):
-            return leaf(source.number)
-        return source.spec.exit(_array(buckets[source.bucket].leaves[source.position]), arrival.call)
-
-    def entries(recipe: _Recipe) -> list[Any]:
-        if recipe.part.region.ops == _ONE_LEAF:
-            return [outside(recipe.leaves[0])]
-        static = [value(one.number) if isinstance(one, _Kept) else _own(one) for one in recipe.values]
-        return assemble(recipe.part, [outside(source) for source in recipe.leaves], static, everything)
-
     everything: Sequence[Any] = ()
     if departure.concerns_objects:
-        given = objects()
-        everything = [*given, *(make_empty(recipe.part) for recipe in departure.made)] if departure.made else given
+        mine = objects()
+        everything = [*mine, *(make_empty(recipe.part) for recipe in departure.made)] if departure.made else mine
+    given = _Given(arrival.call, buckets, everything, leaf, value)
     for recipe, obj in zip(departure.made, everything[len(everything) - len(departure.made) :], strict=True):
-        fill(obj, recipe.part, entries(recipe))
-    renewed = {number: entries(recipe) for number, recipe in departure.changed.items()}
-    replaced = {name: entries(recipe)[0] for name, recipe in departure.replaced.items()}
-    (result,) = entries(departure.result)
+        fill(obj, recipe.part, recipe.entries(given))
+    renewed = {number: recipe.entries(given) for number, recipe in departure.changed.items()}
+    replaced = {name: recipe.entries(given)[0] for name, recipe in departure.replaced.items()}
+    (result,) = departure.result.entries(given)
     if write and (renewed or departure.values):
         _write(departure, arrival, buckets, everything, renewed, checked)
     return replaced, result
-
-
-def _array(value: Any) -> Any:
-    # Some transforms hand out constants as Python numbers and NumPy arrays; the caller gets arrays.
-    if isinstance(value, _CONSTANTS) and getattr(value, "dtype", None) != jax.dtypes.float0:
-        return jnp.asarray(value)
-    return value
 
 
 def _own(value: Any) -> Any:
@@ -656,8 +739,7 @@ def _write(
     plain: list[tuple[Reference, Sequence[Any], Sequence[Any]]] = []
     for group in departure.values:
         cells, values = group.cells(objects), group.values(buckets[group.bucket].leaves)
-        if any(issubclass(cls, _CONSTANTS) for cls in set(map(type, values))):
-            values = list(map(_array, values))
+        values = _arrays(values)
         olds = group.kind.read_all(cells) if group.kind.read_all else list(map(group.kind.read, cells))
         if any(map(operator.is_, olds, values)):
             pairs = [

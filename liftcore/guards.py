@@ -136,53 +136,72 @@ class Taken:
 class _Level:
     """All that stands at one depth of a tree, and how to get to what stands below."""
 
-    def __init__(self, values: Sequence[Any], branches: Sequence[Branch]) -> None:
-        ops = [branch.op[0] for branch in branches]
+    def __init__(self, values: Sequence[Any], standing: Sequence[Branch]) -> None:
+        ops = [branch.op[0] for branch in standing]
         self._types = list(map(type, values))
-        self.leaves, self.objects, self.statics = (
+        leaves, objects, static = (
             [index for index, op in enumerate(ops) if op in wanted]
             for wanted in ((Op.LEAF,), (Op.OBJECT,), (Op.STATIC, Op.KEPT))
         )
-        self._statics = _Statics(values, self.statics)
-        self.pick_leaves, self.pick_objects, self.pick_statics = map(picker, (self.leaves, self.objects, self.statics))
+        self._statics = _Statics(values, static) if static else None
+        self.picks = [(index, picker(some)) for index, some in enumerate((leaves, objects, static)) if some]
         trees = [index for index, op in enumerate(ops) if op is Op.TREE]
         nodes = [index for index in trees if isinstance(kind_of(self._types[index]), Node)]
         sequences = [index for index in trees if self._types[index] in (tuple, list)]
-        self._others = [index for index in trees if index not in {*nodes, *sequences}]
-        self._nodes, self._sequences = picker(nodes), picker(sequences)
+        others = [index for index in trees if index not in {*nodes, *sequences}]
+        self._nodes = picker(nodes, len(values)) if nodes else None
+        self._sequences = picker(sequences, len(values)) if sequences else None
         self._items = [kind_of(self._types[index]).items for index in nodes]  # type: ignore[union-attr]
-        contents = self._contents(values)
+        # Where a class shows its own dict for these keys, it does so for every object with these keys.
+        self._own = all(_is_own(items, values[index]) for items, index in zip(self._items, nodes, strict=True))
+        contents = self._contents([values[index] for index in nodes])
         self._keys, self._sizes = list(_flat(contents)), list(map(len, contents))
-        self._lengths = list(map(len, self._sequences(values)))
-        self._tops = [_top(values[index]) for index in self._others]
-        self.order = [branch for index in (*nodes, *sequences, *self._others) for branch in branches[index].below]
+        self._lengths = [len(values[index]) for index in sequences]
+        self._others = [(index, _top(values[index])) for index in others]
+        self.order = [branch for index in (*nodes, *sequences, *others) for branch in standing[index].below]
 
-    def _contents(self, values: Sequence[Any]) -> list[Mapping[Any, Any]]:
-        return [items(value) for items, value in zip(self._items, self._nodes(values), strict=True)]
+    def _contents(self, nodes: Iterable[Any]) -> list[Mapping[Any, Any]]:
+        if self._own:
+            return list(map(object.__getattribute__, nodes, itertools.repeat("__dict__")))
+        return list(map(_applied, self._items, nodes))
 
     def is_like(self, values: Sequence[Any]) -> bool:
         """Whether these values are of the types and have the static values that were there."""
-        return list(map(type, values)) == self._types and self._statics.hold(values)
+        return list(map(type, values)) == self._types and (self._statics is None or self._statics.hold(values))
 
     def below(self, values: Sequence[Any]) -> list[Any] | None:
         """What stands below; None if it is not what stood there."""
         found: list[Any] = []
-        if self._items:
-            contents = self._contents(values)
-            if list(map(len, contents)) != self._sizes or list(_flat(contents)) != self._keys:
+        if self._nodes is not None:
+            contents = self._contents(self._nodes(values))
+            if list(_flat(contents)) != self._keys or list(map(len, contents)) != self._sizes:
                 return None
-            found += [value for content in contents for value in content.values()]
-        if self._lengths:
+            found += _flat(map(dict.values if self._own else _VALUES, contents))  # type: ignore[arg-type]
+        if self._sequences is not None:
             sequences = self._sequences(values)
             if list(map(len, sequences)) != self._lengths:
                 return None
             found += _flat(sequences)
-        for index, expected in zip(self._others, self._tops, strict=True):
+        for index, expected in self._others:
             below = _children(values[index], expected)
             if below is None:
                 return None
             found += below
         return found
+
+
+_VALUES = operator.methodcaller("values")
+
+
+def _applied(items: Callable[[Any], Mapping[Any, Any]], node: Any) -> Mapping[Any, Any]:
+    return items(node)
+
+
+def _is_own(items: Callable[[Any], Mapping[Any, Any]], node: Any) -> bool:
+    try:
+        return items(node) is object.__getattribute__(node, "__dict__")
+    except AttributeError:
+        return False
 
 
 def _opened(value: Any) -> tuple[list[Any], Hashable]:
@@ -275,17 +294,15 @@ class Shape:
             if treedef != self._treedef or list(map(type, leaves)) != self.leaf_types:
                 return None
             return Taken(leaves, (), ())
-        leaves: list[Any] = []
-        objects: list[Any] = []
-        static: list[Any] = []
+        found: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
         values: list[Any] | None = [value]
         for level in self._levels:
             if values is None or not level.is_like(values):
                 return None
-            leaves += level.pick_leaves(values)
-            objects += level.pick_objects(values)
-            static += level.pick_statics(values)
+            for which, pick in level.picks:
+                found[which].extend(pick(values))
             values = level.below(values)
+        leaves, objects, static = found
         return Taken(self._leaves(leaves), self._objects(objects), self._statics(static))
 
 

@@ -83,6 +83,13 @@ def _memory(obj: Any) -> tuple[Notes | None, Memory | None]:
 
 _LEAF, _OBJECT, _TREE, _STATIC = range(4)
 
+# Leaves of the arguments, kinds of some of them, objects and trees. A program that fits none but these few kinds is
+# found out by JAX, which then traces.
+_Given = tuple[list[Any], tuple[Hashable, ...], list[Any], list[Taken]]
+
+# So many leaves of a tree tell by their kinds which program is meant.
+_MARKS = 8
+
 # Positions of static values that stand in a tree among the arguments, or are an argument.
 _OF_TREE, _ARGUMENT = -1, -2
 
@@ -106,28 +113,31 @@ class _Form:
                 case _:
                     self._matches.append((_STATIC, statics.key(value)))
 
-    def take(self, values: Sequence[Any]) -> tuple[list[Any], list[Any], list[Taken]] | None:
-        """Leaves, objects and trees of these arguments; None if they have another form."""
+    def take(self, values: Sequence[Any]) -> _Given | None:
+        """Takes arguments apart; None if they have another form."""
         leaves: list[Any] = []
+        marks: list[Any] = []
         objects: list[Any] = []
         trees: list[Taken] = []
         for value, (what, expected) in zip(values, self._matches, strict=True):
-            if what == _LEAF:
+            if what == _OBJECT:
+                objects.append(value)
+            elif what == _LEAF:
                 if type(value) is not expected:
                     return None
                 leaves.append(value)
-            elif what == _OBJECT:
-                objects.append(value)
+                marks.append(value)
             elif what == _TREE:
                 taken = expected.take(value)
                 if taken is None:
                     return None
                 leaves += taken.leaves
+                marks += taken.leaves[:_MARKS]
                 objects += taken.objects
                 trees.append(taken)
             elif statics.key(value) != expected:
                 return None
-        return leaves, objects, trees
+        return leaves, _kinds(marks), objects, trees
 
 
 def _kinds(leaves: Sequence[Any]) -> tuple[Hashable, ...]:
@@ -279,13 +289,19 @@ class Plans(Generic[B]):
         return None
 
     def _follow(
-        self, form: _Form, values: Sequence[Any], leaves: list[Any], roots: list[Any], trees: Sequence[Taken]
+        self,
+        form: _Form,
+        values: Sequence[Any],
+        leaves: list[Any],
+        kinds: tuple[Hashable, ...],
+        roots: list[Any],
+        trees: Sequence[Taken],
     ) -> Found[B] | None:
         memories = [_memory(root)[1] for root in roots]
         known = [None if memory is None else memory.known for memory in memories]
         if None in known:
             return None
-        plan = form.plans.get((tuple([one.serial for one in known]), _kinds(leaves)))  # type: ignore[union-attr]
+        plan = form.plans.get((tuple([one.serial for one in known]), kinds))  # type: ignore[union-attr]
         if plan is None or plan.traced >= _TRACED:
             return None
         if plan.version != registry.families.version or plan.trace != captures.trace_state():
@@ -347,8 +363,7 @@ class Plans(Generic[B]):
             taken = form.take(values)
             if taken is None or not watch.possible:
                 return
-            leaves, _, _ = taken
-            key = (tuple(one.serial for one in known[: len(roots) - len(hidden.region.children)]), _kinds(leaves))
+            key = (tuple(one.serial for one in known[: len(roots) - len(hidden.region.children)]), taken[1])
             before = form.plans.get(key)
             if before is not None and before.traced >= _TRACED:
                 return

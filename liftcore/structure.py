@@ -24,6 +24,7 @@ from liftcore.protocol import EMPTY, Node, Reference
 
 __all__ = [
     "CONTAINERS",
+    "Assembly",
     "Code",
     "Forest",
     "Found",
@@ -215,39 +216,65 @@ def object_kind(obj: Any) -> Reference | Node | None:
     return CONTAINERS.get(type(obj)) or kind_of(type(obj))
 
 
-def assemble(part: Part, leaves: Sequence[Any], values: Sequence[Any], objects: Sequence[Any]) -> list[Any]:
-    """Runs a region's program.
+class Assembly:
+    """A region's program, compiled: which values and results each tree is made from.
 
     Args:
-      part: the region.
-      leaves: its leaves, in order.
-      values: its static values and rebuilders, in order.
-      objects: objects by number.
-
-    Returns:
-      The entries at the top: one for each attribute of a node, one for a cell or an argument.
+      region: the region.
     """
-    # Backwards, so that the children of every tree are on the stack when the tree is reached: no recursion.
-    stack: list[Any] = []
-    leaf, value, child = len(leaves), len(values), len(part.region.children)
-    for op in reversed(part.region.ops):
-        match op[0]:
-            case Op.LEAF:
-                leaf -= 1
-                stack.append(leaves[leaf])
-            case Op.OBJECT:
-                child -= 1
-                stack.append(objects[part.region.children[child]])
-            case Op.TREE:
-                value -= 1
-                count = op[2]
-                below = stack[len(stack) - count :][::-1]
-                del stack[len(stack) - count :]
-                stack.append(values[value](below))
-            case _:
-                value -= 1
-                stack.append(values[value])
-    return stack[::-1]
+
+    __slots__ = ("_children", "_results", "_trees")
+
+    def __init__(self, region: Region) -> None:
+        # Places: leaves, then values, then objects, then trees in the order in which they are made.
+        kinds = [op[0] for op in region.ops]
+        leaf = kinds.count(Op.LEAF)
+        values = [number for number, kind in enumerate(kinds) if kind not in (Op.LEAF, Op.OBJECT)]
+        child = leaf + len(values) + len(region.children)
+        tree, value = child, leaf + len(values)
+        self._children = region.children
+        self._trees: list[tuple[int, list[int]]] = []
+        stack: list[int] = []
+        # Backwards, so that the children of every tree are on the stack when the tree is reached: no recursion.
+        for op in reversed(region.ops):
+            match op[0]:
+                case Op.LEAF:
+                    leaf -= 1
+                    stack.append(leaf)
+                case Op.OBJECT:
+                    child -= 1
+                    stack.append(child)
+                case Op.TREE:
+                    value -= 1
+                    below = [stack.pop() for _ in range(op[2])]
+                    self._trees.append((value, below))
+                    stack.append(tree)
+                    tree += 1
+                case _:
+                    value -= 1
+                    stack.append(value)
+        self._results = stack[::-1]
+
+    def __call__(self, leaves: Sequence[Any], values: Sequence[Any], objects: Sequence[Any]) -> list[Any]:
+        """Runs it.
+
+        Args:
+          leaves: the region's leaves, in order.
+          values: its static values and rebuilders, in order.
+          objects: objects by number.
+
+        Returns:
+          The entries at the top: one for each attribute of a node, one for a cell or an argument.
+        """
+        places = [*leaves, *values, *map(objects.__getitem__, self._children)]
+        for value, below in self._trees:
+            places.append(places[value]([places[place] for place in below]))
+        return [places[place] for place in self._results]
+
+
+def assemble(part: Part, leaves: Sequence[Any], values: Sequence[Any], objects: Sequence[Any]) -> list[Any]:
+    """Runs a region's program once: see `Assembly`."""
+    return Assembly(part.region)(leaves, values, objects)
 
 
 def build(roots: Mapping[str, Part], parts: Sequence[Part], leaves: Sequence[Any]) -> tuple[dict[str, Any], list[Any]]:

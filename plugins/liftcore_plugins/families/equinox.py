@@ -31,6 +31,8 @@ def _kind(cls: type) -> Node | None:
 
     def items(module: eqx.Module) -> Mapping[str, Any]:
         contents = vars(module)
+        if tuple(contents) == names:
+            return contents
         if contents.keys() <= known:
             # In the order of the fields: two equal modules may have set their attributes in different orders.
             return {name: contents[name] for name in names if name in contents}
