@@ -740,13 +740,10 @@ def _write(
     for group in departure.values:
         cells, values = group.cells(objects), group.values(buckets[group.bucket].leaves)
         values = _arrays(values)
-        olds = group.kind.read_all(cells) if group.kind.read_all else list(map(group.kind.read, cells))
-        if any(map(operator.is_, olds, values)):
-            pairs = [
-                pair for pair, old in zip(zip(cells, values, strict=True), olds, strict=True) if pair[1] is not old
-            ]
-            cells, values = [cell for cell, _ in pairs], [value for _, value in pairs]
         if not checked:
+            olds = map(group.kind.read, cells)
+            others = [index for index, (old, value) in enumerate(zip(olds, values, strict=True)) if old is not value]
+            cells, values = picker(others)(cells), picker(others)(values)
             for cell in cells:
                 group.kind.check_write(cell)
         plain.append((group.kind, cells, values))
