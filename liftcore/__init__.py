@@ -12,6 +12,7 @@ The layers, from the lowest up; each module imports only what stands before it h
     filters, buckets, axes         which leaves; the lists in which JAX sees them; what an axis does to them
     prefixes, structure, walk      spellings, site by site; how an object graph is rebuilt, and taken apart
     aliasing                       every leaf gets its spec; what is shared gets one
+    guards, plans                  whether a value is what it was; the fast way through a call that was made before
     functional                     split, merge, state, update, clone, stack, unstack
     binding, departure, engine     arguments to parameters; what a call changed; one lifted call
 

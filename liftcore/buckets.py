@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 
-__all__ = ["Bucket", "Layout", "Opaque"]
+__all__ = ["Bucket", "Layout", "Opaque", "Pick", "picker"]
+
+#: Picks some values of a sequence.
+Pick = Callable[[Sequence[Any]], Sequence[Any]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -72,3 +76,24 @@ class Opaque:
 jax.tree_util.register_pytree_node(
     Opaque, lambda opaque: ((), _Any(opaque.value)), lambda wrapped, _: Opaque(wrapped.value)
 )
+
+
+def picker(positions: Sequence[int], size: int | None = None) -> Pick:
+    """A function that picks what stands in some positions of a sequence.
+
+    Args:
+      positions: the positions.
+      size: length of the sequence, if it is known: where all of it is picked in order, the sequence itself is given.
+
+    Example:
+      >>> picker([2, 0])("abc"), picker([1, 2])("abc"), picker([])("abc")
+      (('c', 'a'), 'bc', ())
+    """
+    if not positions:
+        return lambda values: ()
+    first, count = positions[0], len(positions)
+    if list(positions) != list(range(first, first + count)):
+        return operator.itemgetter(*positions)
+    if count == size:
+        return lambda values: values
+    return operator.itemgetter(slice(first, first + count))

@@ -22,10 +22,9 @@ import numpy as np
 
 from liftcore import captures, prefixes
 from liftcore.aliasing import Assigned, Assignment
-from liftcore.buckets import Bucket, Layout
+from liftcore.buckets import Bucket, Layout, Pick, picker
 from liftcore.errors import CaptureError, CarryError, PrefixError, StructureError, WriteError
 from liftcore.families import kind_of
-from liftcore.guards import Pick, picker
 from liftcore.paths import Path, text
 from liftcore.protocol import EMPTY, Arguments, Call, LiftSpec, Node, Reference, Site, Spec
 from liftcore.structure import Assembly, Code, Found, Op, Part, Place, fill, make_empty, object_kind

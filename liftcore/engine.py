@@ -381,7 +381,7 @@ class _Planned:
             bucket = buckets[index]
             if type(bucket.leaves) is not list:
                 bucket.leaves = list(bucket.leaves)
-            bucket.leaves[position] = enter(bucket.leaves[position])  # type: ignore[index]
+            bucket.leaves[position] = enter(bucket.leaves[position])
         return buckets
 
     def merge(self, outs: Sequence[Any], write: bool = True) -> tuple[Mapping[str, Any], Any]:

@@ -201,15 +201,15 @@ _ATOMS = (int, float, complex, bool, str, bytes, types.NoneType)
 
 
 def _standing(fn: types.FunctionType | None, slot: Slot) -> Any:
-    place, which = slot
+    place, which = slot[0], cast("Any", slot[1])
     if fn is None:
         return _nothing
     try:
         if place == "global":
             return fn.__globals__.get(which)
         if place == "cell":
-            return fn.__closure__[which].cell_contents  # type: ignore[index]
-        return (fn.__defaults__ if place == "default" else fn.__kwdefaults__)[which]  # type: ignore[index]
+            return (fn.__closure__ or ())[which].cell_contents
+        return (fn.__defaults__ or ())[which] if place == "default" else (fn.__kwdefaults__ or {})[which]
     except (ValueError, LookupError, TypeError):
         return None
 

@@ -21,33 +21,21 @@ from typing import Any
 import jax
 
 from liftcore import functions, statics
+from liftcore.buckets import Pick, picker
 from liftcore.families import kind_of
 from liftcore.paths import like_jax
 from liftcore.protocol import Node, Reference
 from liftcore.structure import CONTAINERS, Found, Op, object_kind
 from liftcore.walk import Walk
 
-__all__ = ["Branch", "Known", "Shape", "Taken", "Unguarded", "branches", "picker"]
+__all__ = ["Branch", "Known", "Shape", "Taken", "Unguarded", "branches"]
 
 _flat = itertools.chain.from_iterable
 _serial = itertools.count()
 
-Pick = Callable[[Sequence[Any]], Sequence[Any]]
-
 
 class Unguarded(Exception):
     """There is something that cannot be watched: no plan."""
-
-
-def picker(positions: Sequence[int], size: int | None = None) -> Pick:
-    """A function that picks these positions of a sequence; of one of that size, the sequence itself where it can."""
-    if size is not None and list(positions) == list(range(size)):
-        return lambda values: values
-    if not positions:
-        return lambda values: ()
-    if list(positions) == list(range(positions[0], positions[-1] + 1)):
-        return operator.itemgetter(slice(positions[0], positions[-1] + 1))
-    return operator.itemgetter(*positions)
 
 
 # Values of these types are the same if they have one type and are equal.

@@ -19,9 +19,10 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from liftcore import captures, functions, registry, statics
+from liftcore.buckets import Pick, picker
 from liftcore.errors import LiftError
 from liftcore.families import kind_of
-from liftcore.guards import Known, Pick, Shape, Taken, Unguarded, branches, picker
+from liftcore.guards import Known, Shape, Taken, Unguarded, branches
 from liftcore.protocol import Notes, Reference
 from liftcore.structure import Forest, Op, Part
 
@@ -318,9 +319,9 @@ class Plans(Generic[B]):
             known.append(memory.known)
         found: list[Any] = []
         for index in plan.distinct:
-            now = known[index].leaves(roots[index])  # type: ignore[union-attr]
+            now = known[index].leaves(roots[index])
             if now is None:
-                memories[index].missed()  # type: ignore[union-attr]
+                memories[index].missed()
                 return None
             found += now
         every = plan.pick_leaves(found)

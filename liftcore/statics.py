@@ -30,6 +30,7 @@ from __future__ import annotations
 
 import builtins
 import collections
+import dataclasses
 import enum
 import functools
 import struct
@@ -345,6 +346,17 @@ def key(value: Any) -> Hashable:
         return _Identity(value)
 
 
+def _has_equality(kind: type) -> bool:
+    equality: Any = kind.__eq__
+    return equality is not object.__eq__
+
+
+def _is_frozen(kind: type) -> bool:
+    """Whether values are dataclasses that compare by their fields, which stay what they are."""
+    params: Any = getattr(kind, "__dataclass_params__", None)
+    return params is not None and params.frozen and reader(kind, compared=True) is not None
+
+
 def settled(value: Any) -> bool:
     """Whether the key of a value cannot change as long as it is the same object.
 
@@ -360,9 +372,11 @@ def settled(value: Any) -> bool:
             pending += one
         elif kind is bytearray or _is_bound(one, kind):
             return False
-        elif _is_callable(kind) or _simple(one, kind) is not None:
+        elif _is_callable(kind) or kind is types.BuiltinFunctionType or _simple(one, kind) is not None:
             continue
-        elif kind in PARTS or is_object(one) or kind.__eq__ is not object.__eq__ or reader(kind, compared=True):
+        elif _is_frozen(kind):
+            pending += [getattr(one, field.name) for field in dataclasses.fields(kind)]
+        elif kind in PARTS or is_object(one) or _has_equality(kind) or reader(kind, compared=True):
             return False
     return True
 

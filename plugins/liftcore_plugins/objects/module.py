@@ -81,7 +81,7 @@ class Module(_Attributes):
         changed()
 
     @property
-    def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
+    def __dict__(self) -> dict[str, Any]:
         # Whoever has the dict can change it at any time without a word.
         if not _is_exposed(self):
             _exposed.__set__(self, True)
