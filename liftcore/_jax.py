@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
-from jax.extend.core import get_opaque_trace_state
+import jax
+from jax.extend.core import find_top_trace, get_opaque_trace_state
 
-__all__ = ["trace_state"]
+__all__ = ["is_eager", "trace_state"]
+
+# JAX has one trace for what is computed at once, in all threads.
+with jax.ensure_compile_time_eval():
+    _EAGER: object = find_top_trace(())  # type: ignore[no-untyped-call]
+
+
+def is_eager() -> bool:
+    """Whether nothing is traced in this thread, so that JAX computes at once.
+
+    Example:
+      >>> inside = []
+      >>> _ = jax.jit(lambda x: inside.append(is_eager()) or x)(1.0)
+      >>> is_eager(), inside
+      (True, [False])
+    """
+    return find_top_trace(()) is _EAGER  # type: ignore[no-untyped-call]
 
 
 def trace_state() -> object:
@@ -17,7 +34,6 @@ def trace_state() -> object:
       An opaque object, equal to another one if both come from the same trace. It keeps no trace alive.
 
     Example:
-      >>> import jax
       >>> outside, inside = trace_state(), []
       >>> _ = jax.jit(lambda x: inside.append(trace_state()) or x)(1.0)
       >>> outside == trace_state(), outside == inside[0]

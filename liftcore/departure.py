@@ -117,7 +117,7 @@ class _Recipe:
       values: its static values and rebuilders.
     """
 
-    __slots__ = ("_assembly", "_bucket", "_kept", "_leaves", "_like", "_pick", "_values", "part")
+    __slots__ = ("_assembly", "_bucket", "_is_leaf", "_kept", "_leaves", "_like", "_pick", "_values", "part")
 
     def __init__(self, part: Part, leaves: Sequence[_Out | _Kept], values: Sequence[Any]) -> None:
         self.part = part
@@ -126,12 +126,14 @@ class _Recipe:
         self._kept = any(isinstance(value, _Kept) or type(value) in _CHANGEABLE for value in values)
         self._assembly: Callable[..., list[Any]] = Assembly(part.region)
         self._like: Any = _is_of_jax(part, values)
+        self._is_leaf = False
         # Most come from one bucket, as they are.
         self._bucket: int | None = None
         plain = [leaf for leaf in leaves if isinstance(leaf, _Out) and type(leaf.spec).exit is Spec.exit]
         if len(plain) == len(leaves) and len({leaf.bucket for leaf in plain}) == 1:
             self._bucket = plain[0].bucket
             self._pick = picker([leaf.position for leaf in plain])
+            self._is_leaf = part.region.ops == _ONE_LEAF
 
     def source(self) -> _Out | None:
         """Where its one leaf comes from, if it has one that comes out as it is."""
@@ -140,6 +142,8 @@ class _Recipe:
 
     def entries(self, given: _Given) -> list[Any]:
         """Makes the entries at the region's top."""
+        if self._is_leaf:
+            return list(_arrays(self._pick(given.buckets[self._bucket].leaves)))  # type: ignore[index]
         if self._bucket is not None:
             leaves = _arrays(self._pick(given.buckets[self._bucket].leaves))
         else:
@@ -707,6 +711,8 @@ def merge(
     Returns:
       The replaced arguments by name, and the output.
     """
+    if not departure.concerns_objects and not departure.replaced:
+        return {}, departure.result.entries(_Given(arrival.call, buckets, (), leaf, value))[0]
     everything: Sequence[Any] = ()
     if departure.concerns_objects:
         mine = objects()

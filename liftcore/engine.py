@@ -145,7 +145,7 @@ class _Built:
       arrival: structure and specs.
       specs: of each leaf.
       gathers: names and leaf numbers of each bucket.
-      enters: bucket and position of each leaf that is changed on entering, and how.
+      enters: by bucket, positions of the leaves that are changed on entering, and how.
       kinds: kind of each leaf.
       arguments: how they were passed.
       run: what the transform made.
@@ -154,7 +154,7 @@ class _Built:
     arrival: Arrival
     specs: tuple[Spec, ...]
     gathers: tuple[tuple[Layout, tuple[int, ...]], ...]
-    enters: tuple[tuple[int, int, Callable[[Any], Any]], ...]
+    enters: tuple[tuple[int, tuple[tuple[int, Callable[[Any], Any]], ...]], ...]
     kinds: tuple[tuple[Any, ...], ...]
     arguments: Arguments
     run: Callable[..., Any]
@@ -373,15 +373,16 @@ class _Planned:
 
     def buckets(self) -> list[Bucket]:
         """The leaves as JAX gets them."""
-        built = self.built
+        leaves, built = self._found.leaves, self.built
         buckets = [
-            Bucket(leaves, layout) for leaves, (layout, _) in zip(self._found.buckets(), built.gathers, strict=True)
+            Bucket(pick(leaves), layout)
+            for pick, (layout, _) in zip(self._found.plan.buckets, built.gathers, strict=True)
         ]
-        for index, position, enter in built.enters:
-            bucket = buckets[index]
-            if type(bucket.leaves) is not list:
-                bucket.leaves = list(bucket.leaves)
-            bucket.leaves[position] = enter(bucket.leaves[position])
+        for index, entering in built.enters:
+            changed = list(buckets[index].leaves)
+            for position, enter in entering:
+                changed[position] = enter(changed[position])
+            buckets[index].leaves = changed
         return buckets
 
     def merge(self, outs: Sequence[Any], write: bool = True) -> tuple[Mapping[str, Any], Any]:
@@ -545,9 +546,9 @@ class Lifted(Wrapper):
         """Calls the function under the transform; the caller's objects are updated."""
         plans, owner = self._plans, self._targets[0].owner
         values: tuple[Any, ...] = args if owner is None else (owner, *args)
+        signature: Hashable = (owner is None, len(args))
         if kwargs:
-            values += tuple(kwargs.values())
-        signature = (owner is None, len(args), *kwargs)
+            values, signature = (*values, *kwargs.values()), (owner is None, len(args), *kwargs)
         found = plans.find(signature, values)
         if found is not None:
             planned = _Planned(found, values)
@@ -751,12 +752,15 @@ class Lifted(Wrapper):
             for index, target in enumerate(self._targets)
         )
         run = spec.run(Program(pures, tuple(numbers), arrival.outs, call))
-        enters = tuple(
-            (index, position, functools.partial(_entered, specs[number], call))
-            for index, some in enumerate(numbers.values())
-            for position, number in enumerate(some)
-            if type(specs[number]).enter is not Spec.enter or kinds[number][2]
-        )
+        entering = [
+            tuple(
+                (position, functools.partial(_entered, specs[number], call))
+                for position, number in enumerate(some)
+                if type(specs[number]).enter is not Spec.enter or kinds[number][2]
+            )
+            for some in numbers.values()
+        ]
+        enters = tuple((index, some) for index, some in enumerate(entering) if some)
         gathers = tuple((layouts[key], tuple(some)) for key, some in numbers.items())
         built = _Built(arrival, tuple(specs), gathers, enters, kinds, bound.arguments, run)
         for pure in pures:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from liftcore import captures, functions, registry, statics
+from liftcore._jax import is_eager
 from liftcore.buckets import Pick, picker
 from liftcore.errors import LiftError
 from liftcore.families import kind_of
@@ -76,10 +77,14 @@ class Memory:
         return self.known
 
 
-def _memory(obj: Any) -> tuple[Notes | None, Memory | None]:
+def _notes(obj: Any) -> Notes | None:
     kind = kind_of(type(obj))
-    notes = None if kind is None else kind.notes
-    return notes, None if notes is None else notes.get(obj)
+    return None if kind is None else kind.notes
+
+
+def _memory(obj: Any) -> Memory | None:
+    notes = _notes(obj)
+    return None if notes is None else notes.get(obj)
 
 
 _LEAF, _OBJECT, _TREE, _STATIC = range(4)
@@ -169,10 +174,6 @@ class Found(Generic[B]):
         """The program."""
         return self.plan.program
 
-    def buckets(self) -> list[Sequence[Any]]:
-        """The leaves of each bucket."""
-        return [pick(self.leaves) for pick in self.plan.buckets]
-
     def objects(self) -> Sequence[Any]:
         """All objects, by number."""
         every = [obj for index in self.plan.distinct for obj in self._known[index].objects(self._roots[index])]
@@ -209,7 +210,6 @@ class _Plan(Generic[B]):
     Attributes:
       program: the program.
       version: of the families that were asked.
-      trace: the JAX trace in which it holds.
       watch: what a search of the functions finds.
       captured: the captured objects, weakly, with the serial number of what is known of each.
       distinct: positions among arguments and captured objects of those that are met first.
@@ -223,7 +223,6 @@ class _Plan(Generic[B]):
 
     program: B
     version: int
-    trace: object
     watch: functions.Watch
     captured: Sequence[tuple[Callable[[], Any], int]]
     distinct: Sequence[int]
@@ -282,7 +281,7 @@ class Plans(Generic[B]):
         Returns:
           None if there is no plan, or something is not what it was.
         """
-        if captures.token() is not None:
+        if not is_eager() or captures.token() is not None:
             return None
         for form in self._forms:
             if form.signature == signature and (taken := form.take(values)) is not None:
@@ -298,32 +297,30 @@ class Plans(Generic[B]):
         roots: list[Any],
         trees: Sequence[Taken],
     ) -> Found[B] | None:
-        memories = [_memory(root)[1] for root in roots]
+        memories = [_memory(root) for root in roots]
         known = [None if memory is None else memory.known for memory in memories]
         if None in known:
             return None
         plan = form.plans.get((tuple([one.serial for one in known]), kinds))  # type: ignore[union-attr]
         if plan is None or plan.traced >= _TRACED:
             return None
-        if plan.version != registry.families.version or plan.trace != captures.trace_state():
-            return None
-        if not plan.watch.holds():
+        if plan.version != registry.families.version or not plan.watch.holds():
             return None
         for get, serial in plan.captured:
             root = get()
-            memory = _memory(root)[1]
+            memory = _memory(root)
             if memory is None or memory.known is None or memory.known.serial != serial:
                 return None
             roots.append(root)
             memories.append(memory)
             known.append(memory.known)
-        found: list[Any] = []
+        found: Sequence[Any] = ()
         for index in plan.distinct:
             now = known[index].leaves(roots[index])
             if now is None:
                 memories[index].missed()
                 return None
-            found += now
+            found = [*found, *now] if found else now
         every = plan.pick_leaves(found)
         if leaves:
             every = [*every, *leaves]
@@ -350,7 +347,7 @@ class Plans(Generic[B]):
           program: the program.
           buckets: numbers of the leaves in each bucket.
         """
-        if captures.token() is not None:
+        if not is_eager() or captures.token() is not None:
             return
         hidden = forest.roots[captured].part
         tops = [found.part for name, found in forest.roots.items() if name != captured]
@@ -390,9 +387,10 @@ def _look(roots: Sequence[Any]) -> list[Known] | None:
     known: list[Known] = []
     ready = True
     for root in {id(root): root for root in roots}.values():
-        notes, memory = _memory(root)
+        notes = _notes(root)
         if notes is None:
             return None
+        memory = notes.get(root)
         if memory is None:
             memory = Memory()
             notes.set(root, memory)
@@ -400,7 +398,7 @@ def _look(roots: Sequence[Any]) -> list[Known] | None:
     if not ready:
         return None
     for root in roots:
-        one = _memory(root)[1].known  # type: ignore[union-attr]
+        one = _memory(root).known  # type: ignore[union-attr]
         if one is None:  # another thread
             return None
         known.append(one)
@@ -454,7 +452,6 @@ def _planned(
     return _Plan(
         program,
         registry.families.version,
-        captures.trace_state(),
         watch,
         [(weakref.ref(root), one.serial) for root, one in zip(roots, known, strict=True)][len(roots) - hanging :],
         distinct,

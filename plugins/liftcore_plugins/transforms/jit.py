@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,8 +27,11 @@ def _meaning(spelling: Any, site: Site) -> Spec:
     return Spec(_DONATED if donated else _KEPT, _KEPT, carried=donated, role=spelling)
 
 
-def _distinct(bucket: Bucket, kept: Iterable[Bucket]) -> Bucket:
+def _distinct(bucket: Bucket, kept: Sequence[Bucket]) -> Bucket:
     """The donated bucket with copies of what is donated twice, or kept as well: XLA takes no such buffer."""
+    every = [id(leaf) for other in (bucket, *kept) for leaf in other.leaves]
+    if len(set(every)) == len(every):
+        return bucket
     seen = {id(leaf) for other in kept for leaf in other.leaves}
 
     def once(leaf: Any) -> Any:
@@ -108,33 +112,37 @@ class Jitted(Lifted):
         return self.traced(lambda prepared: _stage("trace", prepared), args, kwargs)[1]
 
 
-class _Run:
-    """What runs a jitted program."""
+class _Donating:
+    """What runs a jitted program that takes some buffers for good."""
 
-    def __init__(self, program: Program, options: Mapping[str, Any]) -> None:
-        (pure,) = program.pures
-        self._donated = program.ins.index(_DONATED) if _DONATED in program.ins else None
-        self._jitted = jax.jit(pure, donate_argnums=() if self._donated is None else self._donated, **options)
+    def __init__(self, jitted: Any, position: int) -> None:
+        self._jitted, self._position = jitted, position
 
     def __call__(self, *buckets: Bucket) -> Any:
-        if self._donated is None:
-            return self._jitted(*buckets)
-        before, donated, after = buckets[: self._donated], buckets[self._donated], buckets[self._donated + 1 :]
+        position = self._position
+        donated, kept = buckets[position], (*buckets[:position], *buckets[position + 1 :])
         try:
-            return self._jitted(*before, _distinct(donated, (*before, *after)), *after)
+            return self._jitted(*kept[:position], _distinct(donated, kept), *kept[position:])
         except Exception as error:
             gone = [name for name, leaf in zip(donated.layout.names, donated.leaves, strict=True) if _is_deleted(leaf)]
             if gone:
                 error.add_note(f"Donated to the call that failed, and gone: {', '.join(gone)}.")
             raise
 
-    def stage(self, name: str, buckets: Sequence[Bucket]) -> Any:
-        """The jitted function's stage of that name: "trace" or "lower"."""
-        return getattr(self._jitted, name)(*buckets)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._jitted, name)
+
+
+def _run(program: Program, options: Mapping[str, Any]) -> Callable[..., Any]:
+    (pure,) = program.pures
+    if _DONATED not in program.ins:
+        return jax.jit(pure, **options)
+    position = program.ins.index(_DONATED)
+    return _Donating(jax.jit(pure, donate_argnums=position, **options), position)
 
 
 def _stage(name: str, prepared: Prepared) -> Any:
-    return cast("_Run", prepared.function).stage(name, prepared.buckets())
+    return getattr(prepared.function, name)(*prepared.buckets())
 
 
 @decorator
@@ -194,7 +202,7 @@ def jit(
         ins=ins,
         outs=_KEPT,
         spec=_meaning,
-        run=lambda program: _Run(program, options),
+        run=functools.partial(_run, options=options),
         key=(static, donate, options),
     )
     return lift(fun, spec, Jitted)
