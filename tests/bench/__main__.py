@@ -11,21 +11,26 @@ from collections.abc import Callable, Mapping, Sequence
 import equinox
 import jax
 
-from tests.bench import dispatch, programs, tracing
+from tests.bench import dispatch, eager, growth, imports, layers, programs, tracing
 from tests.bench.rounds import Limits
 from tests.bench.table import Table
 
 __all__ = ["main"]
 
+_FULLY = Limits(rounds=2000, seconds=6)
+_QUICKLY = Limits(rounds=5, seconds=0)
+_ONCE = Limits(rounds=1, seconds=0, warm_up=1)
+
 #: Each part of the bench, in full and quickly.
 _PARTS: Mapping[str, tuple[Callable[[], Table], Callable[[], Table]]] = {
-    "dispatch": (
-        lambda: dispatch.table(Limits(rounds=400, seconds=8)),
-        lambda: dispatch.table(Limits(rounds=5, seconds=0), sizes=(8,)),
-    ),
-    "tracing": (
-        lambda: tracing.table(Limits(rounds=60, seconds=20)),
-        lambda: tracing.table(Limits(rounds=1, seconds=0, warm_up=1)),
+    "dispatch": (lambda: dispatch.table(_FULLY), lambda: dispatch.table(_QUICKLY, sizes=(8,))),
+    "equinox": (lambda: layers.table(_FULLY), lambda: layers.table(_QUICKLY, sizes=(2,))),
+    "growth": (lambda: growth.table(_FULLY), lambda: growth.table(_QUICKLY, sizes=(2, 20))),
+    "eager": (lambda: eager.table(_FULLY), lambda: eager.table(_QUICKLY, variables=4)),
+    "tracing": (lambda: tracing.table(Limits(rounds=60, seconds=20)), lambda: tracing.table(_ONCE)),
+    "import": (
+        lambda: imports.table(Limits(rounds=9, seconds=30, warm_up=1)),
+        lambda: imports.table(Limits(rounds=1, seconds=0, warm_up=0)),
     ),
     "programs": (programs.table, programs.table),
 }

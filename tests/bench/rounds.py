@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import gc
+import operator
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +13,7 @@ from typing import Any
 
 import jax
 
-__all__ = ["Limits", "Timing", "compare"]
+__all__ = ["Contender", "Limits", "Timing", "calling", "compare", "threading"]
 
 #: Makes ready what one round times, and returns it: a function whose result is waited for.
 Contender = Callable[[], Callable[[], Any]]
@@ -25,13 +27,13 @@ class Limits:
       rounds: number of rounds at most.
       seconds: no further round begins after this time, but for the first `fewest`.
       fewest: number of rounds at least.
-      warm_up: rounds before the first that counts.
+      warm_up: rounds before the first that counts. A lifted function has its plans after a few calls.
     """
 
     rounds: int
     seconds: float
     fewest: int = 5
-    warm_up: int = 3
+    warm_up: int = 6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,10 +44,34 @@ class Timing:
       median: of all rounds, in seconds.
       ratio: median over the rounds of its time over the first contender's time in the same round. What slows down
         the machine for a while slows down both, so that this is steadier than the ratio of the medians.
+      extra: median over the rounds of its time less the first contender's in the same round, in seconds.
     """
 
     median: float
     ratio: float
+    extra: float
+
+
+def calling(step: Callable[[Any], Any], model: Any) -> Contender:
+    """Calls a step with one model each time."""
+    return lambda: functools.partial(step, model)
+
+
+def threading(step: Callable[[Any], Any], model: Any, first: Callable[[Any], Any]) -> Contender:
+    """Calls a step with the model that it returned before.
+
+    Args:
+      step: from a model to the next.
+      model: that of the first call.
+      first: the array of a model that is waited for.
+    """
+
+    def run() -> Any:
+        nonlocal model
+        model = step(model)
+        return first(model)
+
+    return lambda: run
 
 
 def compare(contenders: Mapping[str, Contender], limits: Limits) -> dict[str, Timing]:
@@ -69,13 +95,13 @@ def compare(contenders: Mapping[str, Contender], limits: Limits) -> dict[str, Ti
     columns = dict(zip(names, zip(*measured, strict=True), strict=True))
     first = columns[names[0]]
     return {
-        name: Timing(statistics.median(times), statistics.median(map(_over, times, first)))
+        name: Timing(
+            statistics.median(times),
+            statistics.median(map(operator.truediv, times, first)),
+            statistics.median(map(operator.sub, times, first)),
+        )
         for name, times in columns.items()
     }
-
-
-def _over(time_: float, base: float) -> float:
-    return time_ / base
 
 
 def _round(contenders: Sequence[Contender]) -> tuple[float, ...]:

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.bench import training
-from tests.bench.rounds import Contender, Limits, compare
+from tests.bench.rounds import Contender, Limits
 from tests.bench.steps import Step, ignore
 from tests.bench.table import Table
+from tests.bench.timed import MILLISECONDS, timed
 
 __all__ = ["table"]
 
@@ -34,13 +35,10 @@ def _lowering(step: Step) -> Contender:
     return ready
 
 
+def _contenders() -> dict[str, Contender]:
+    return {name: _lowering(step) for name, step in _STEPS.items()}
+
+
 def table(limits: Limits) -> Table:
     """Times of the training step, in each way."""
-    timings = compare({name: _lowering(step) for name, step in _STEPS.items()}, limits)
-    cells = (f"{timing.median * 1e3:,.1f} ({timing.ratio:.2f}x)" for timing in timings.values())
-    return Table(
-        "Trace and lower",
-        ("step", *timings),
-        [("training: value_and_grad, scan, remat", *cells)],
-        f"Milliseconds: median, and in brackets the median ratio to {next(iter(timings))} in the same round.",
-    )
+    return timed("Trace and lower", {"jit of value_and_grad of scan of remat": _contenders}, limits, MILLISECONDS)

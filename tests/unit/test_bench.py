@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import pytest
 
-from tests.bench import dispatch, programs
+import liftcore as lift
+from tests.bench import dispatch, eager, imports, layers, programs
 from tests.bench.__main__ import main
-from tests.bench.rounds import Limits, compare
+from tests.bench.rounds import Contender, Limits, compare
 from tests.bench.steps import Count, Step
 
 
@@ -50,29 +52,79 @@ def test_a_program_that_differs_is_reported_with_both_numbers(
     assert main(["--quick", "--only", "programs"]) == status
 
 
-@pytest.mark.parametrize("part", ["dispatch", "tracing"])
-def test_the_quick_bench_prints_a_table(part: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--quick", "--markdown", "--only", part]) == 0
-    header, rule, *rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
-    assert [cell.strip() for cell in header.split("|")[2:-1]][1:] == [
-        "lift.jit, objects",
-        "lift.jit, Equinox",
-        "eqx.filter_jit",
-    ]
-    assert set(rule) == set("|:-")
+@pytest.mark.parametrize("part", ["dispatch", "equinox", "growth", "eager", "tracing"])
+def test_the_quick_bench_prints_times_and_ratios(part: str, capsys: pytest.CaptureFixture[str]) -> None:
+    header, rows = printed(part, capsys)
     assert rows
     for row in rows:
-        assert row.count("x)") == 4
-        assert "(1.00x)" in row
+        assert len(row) == len(header)
+        assert row[1].endswith("(1.00x)")
+        assert all(cell.endswith("x)") for cell in row[2:])
 
 
-@pytest.mark.parametrize("step", ["reads all", "writes all"])
-def test_all_contenders_for_dispatch_compute_the_same(step: str) -> None:
-    contenders = dispatch.contenders(8, step)
-    for _ in range(3):
-        results = [contender()() for contender in contenders.values()]
-        for result in results:
-            assert jnp.array_equal(result, results[0])
+def test_the_quick_bench_prints_what_an_import_takes_and_loads(capsys: pytest.CaptureFixture[str]) -> None:
+    _, (times, loaded) = printed("import", capsys)
+    assert times[1].endswith("(+0)")
+    assert loaded[1:] == ["none"] * 3
+
+
+def test_model_libraries_in_a_program_are_found() -> None:
+    assert imports.libraries("import equinox") == ["equinox"]
+
+
+def printed(part: str, capsys: pytest.CaptureFixture[str]) -> tuple[list[str], list[list[str]]]:
+    """The header and rows of the one table of a part."""
+    assert main(["--quick", "--markdown", "--only", part]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    header, rule, *rows = ([cell.strip() for cell in line.split("|")[1:-1]] for line in lines)
+    assert set("".join(rule)) == set(":-")
+    return header, rows
+
+
+#: By name, what makes the contenders of each comparison whose results are alike.
+COMPARISONS: Mapping[str, Callable[[], Mapping[str, Contender]]] = {
+    **{f"dispatch, {step}": partial(dispatch.contenders, 6, step) for step in ("reads all", "writes all")},
+    **{f"equinox, {case}": partial(layers.contenders, 2, case) for case in layers.CASES},
+    **{f"eager, {name}": partial(make, 6) for name, make in eager.TRANSFORMS.items()},
+}
+
+
+@pytest.mark.parametrize("name", COMPARISONS)
+def test_all_contenders_compute_the_same(name: str) -> None:
+    contenders = COMPARISONS[name]()
+    for _ in range(4):
+        base, *others = [contender()() for contender in contenders.values()]
+        assert base.size
+        for other in others:
+            assert jnp.allclose(other, base, rtol=1e-6)
+
+
+# Called eagerly, jax.vmap and jax.grad trace the function each time, and what is traced has no plan.
+@pytest.mark.parametrize("name", sorted(COMPARISONS.keys() - {"eager, vmap", "eager, grad"}))
+def test_what_is_timed_goes_by_a_plan(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lifted: list[Any] = []
+
+    class Recording:
+        def __getattr__(self, name: str) -> Any:
+            def transform(*args: Any, **kwargs: Any) -> Any:
+                lifted.append(getattr(lift, name)(*args, **kwargs))
+                return lifted[-1]
+
+            return transform
+
+    for module in (dispatch, layers, eager):
+        monkeypatch.setattr(module, "lift", Recording())
+    contenders = COMPARISONS[name]()
+
+    def call_each() -> list[Any]:
+        for contender in contenders.values():
+            contender()()
+        return [function.stats() for function in lifted]
+
+    *_, warm, after = (call_each() for _ in range(Limits(rounds=1, seconds=0).warm_up + 1))
+    assert warm
+    for one, next_ in zip(warm, after, strict=True):
+        assert (next_.calls, next_.planned) == (one.calls + 1, one.planned + 1)
 
 
 def test_rounds_are_interleaved_and_ratios_are_to_the_first() -> None:
@@ -88,4 +140,5 @@ def test_rounds_are_interleaved_and_ratios_are_to_the_first() -> None:
     timings = compare({"a": contender("a", 1), "b": contender("b", 2)}, Limits(rounds=3, seconds=60, warm_up=1))
     assert calls == ["a", "b"] * 4
     assert timings["a"].ratio == 1
+    assert timings["a"].extra == 0
     assert timings["b"].median > 0
