@@ -30,7 +30,8 @@ _OPENED = (list, tuple, dict, types.FunctionType, types.MethodType, functools.pa
 _loads = functools.lru_cache(maxsize=4096)(contents.loads)
 
 # The function from which a rebuilt one was made, so that both have the same static key.
-_origins: weakref.WeakKeyDictionary[types.FunctionType, types.FunctionType] = weakref.WeakKeyDictionary()
+# Weakly, since it closes over the caller's objects.
+_origins: weakref.WeakKeyDictionary[types.FunctionType, weakref.ref[types.FunctionType]] = weakref.WeakKeyDictionary()
 
 
 @functools.lru_cache(maxsize=4096)
@@ -152,7 +153,9 @@ def label(fn: types.FunctionType, slot: Slot) -> str:
 
 def origin(fn: types.FunctionType) -> types.FunctionType:
     """The function from which `rebuild` made this one, or the function itself."""
-    return _origins.get(fn, fn)
+    known = _origins.get(fn)
+    first = None if known is None else known()
+    return fn if first is None else first
 
 
 def rebuild(fn: types.FunctionType, replaced: Mapping[Slot, Any]) -> types.FunctionType:
@@ -192,7 +195,7 @@ def rebuild(fn: types.FunctionType, replaced: Mapping[Slot, Any]) -> types.Funct
     }
     new.__dict__.update(fn.__dict__)
     new.__qualname__, new.__module__, new.__doc__ = fn.__qualname__, fn.__module__, fn.__doc__
-    _origins[new] = origin(fn)
+    _origins[new] = weakref.ref(origin(fn))
     return new
 
 
