@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import pathlib
 import subprocess
 import sys
 from collections.abc import Mapping
 from typing import Any
 
+import liftcore
+import liftcore_plugins
 from tests.bench.rounds import Contender, Limits
 from tests.bench.table import Table
 from tests.bench.timed import MILLISECONDS_MORE, timed
@@ -24,9 +28,17 @@ _PROGRAMS: Mapping[str, str] = {
 _LIBRARIES = ("equinox", "flax", "haiku", "optax", "penzai", "sklearn", "torch")
 
 
+def _environment() -> dict[str, str]:
+    """Everything is found where this process found it, and bytecode is kept, as it is for an installed package."""
+    roots = [str(pathlib.Path(package.__path__[0]).parent) for package in (liftcore, liftcore_plugins)]
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, "PYTHONPATH": os.pathsep.join((*roots, *sys.path))}
+
+
 def _python(program: str) -> str:
-    command = [sys.executable, "-c", program]
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    # -S: what finds an editable install at start-up has imported some of what liftcore needs, which would be free.
+    command = [sys.executable, "-S", "-c", program]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=_environment()).stdout
 
 
 def libraries(program: str) -> list[str]:
