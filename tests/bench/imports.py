@@ -4,28 +4,37 @@ from __future__ import annotations
 
 import os
 import pathlib
+import statistics
 import subprocess
 import sys
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import liftcore
 import liftcore_plugins
-from tests.bench.rounds import Contender, Limits
 from tests.bench.table import Table
-from tests.bench.timed import MILLISECONDS_MORE, timed
 
 __all__ = ["libraries", "table"]
 
-#: What a program begins with.
-_PROGRAMS: Mapping[str, str] = {
+#: What a program begins with, one after the other.
+_STEPS: Mapping[str, str] = {
     "import jax": "import jax",
     "import liftcore": "import liftcore",
-    "and liftcore.jit, Module": "import liftcore; liftcore.jit, liftcore.Module",
+    "liftcore.jit, liftcore.Module": "liftcore.jit, liftcore.Module",
 }
 
 #: Libraries of models and of what goes with them, which an import of ours must leave alone.
 _LIBRARIES = ("equinox", "flax", "haiku", "optax", "penzai", "sklearn", "torch")
+
+# Both imports in one process: the difference of two processes is as large as what the machine does besides.
+_PROGRAM = """
+import sys, time
+marks = [time.perf_counter()]
+for step in sys.argv[1:]:
+    exec(step)
+    marks.append(time.perf_counter())
+print(*(after - before for before, after in zip(marks, marks[1:])))
+print(*sys.modules)
+"""
 
 
 def _environment() -> dict[str, str]:
@@ -35,31 +44,30 @@ def _environment() -> dict[str, str]:
     return {**kept, "PYTHONPATH": os.pathsep.join((*roots, *sys.path))}
 
 
-def _python(program: str) -> str:
+def _run(steps: Sequence[str]) -> tuple[list[float], list[str]]:
+    """The time of each step in seconds, and the modules that are loaded at the end."""
     # -S: what finds an editable install at start-up has imported some of what liftcore needs, which would be free.
-    command = [sys.executable, "-S", "-c", program]
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=_environment()).stdout
+    command = [sys.executable, "-S", "-c", _PROGRAM, *steps]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=_environment())
+    times, modules = done.stdout.splitlines()
+    return [float(time) for time in times.split()], modules.split()
 
 
-def libraries(program: str) -> list[str]:
-    """The model libraries that a program imports."""
-    loaded = _python(f"{program}\nimport sys\nprint(*sys.modules)").split()
-    return [name for name in _LIBRARIES if name in loaded]
+def libraries(steps: Sequence[str]) -> list[str]:
+    """The model libraries that are loaded after these steps."""
+    _, modules = _run(steps)
+    return [name for name in _LIBRARIES if name in modules]
 
 
-def _contender(program: str) -> Contender:
-    def run() -> Any:
-        _python(program)
-
-    return lambda: run
-
-
-def _contenders() -> dict[str, Contender]:
-    return {name: _contender(program) for name, program in _PROGRAMS.items()}
-
-
-def table(limits: Limits) -> Table:
-    """Times of whole processes, and the model libraries in them."""
-    times = timed("Import", {"new process": _contenders}, limits, MILLISECONDS_MORE)
-    loaded = (", ".join(libraries(program)) or "none" for program in _PROGRAMS.values())
-    return Table(times.title, times.header, [*times.rows, ("model libraries", *loaded)], times.note)
+def table(processes: int) -> Table:
+    """Times in so many processes, after a first one that leaves bytecode behind, and the model libraries in it."""
+    steps = tuple(_STEPS.values())
+    loaded = ", ".join(libraries(steps)) or "none"
+    measured = [_run(steps)[0] for _ in range(processes)]
+    medians = [statistics.median(times) * 1e3 for times in zip(*measured, strict=True)]
+    return Table(
+        "Import",
+        ("", *_STEPS, "model libraries"),
+        [("one after the other", *(f"{median:+,.0f}" for median in medians), loaded)],
+        "Milliseconds in a new process: median. Model libraries are those that are loaded at the end.",
+    )

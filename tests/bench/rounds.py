@@ -44,12 +44,10 @@ class Timing:
       median: of all rounds, in seconds.
       ratio: median over the rounds of its time over the first contender's time in the same round. What slows down
         the machine for a while slows down both, so that this is steadier than the ratio of the medians.
-      extra: median over the rounds of its time less the first contender's in the same round, in seconds.
     """
 
     median: float
     ratio: float
-    extra: float
 
 
 def calling(step: Callable[[Any], Any], model: Any) -> Contender:
@@ -95,11 +93,7 @@ def compare(contenders: Mapping[str, Contender], limits: Limits) -> dict[str, Ti
     columns = dict(zip(names, zip(*measured, strict=True), strict=True))
     first = columns[names[0]]
     return {
-        name: Timing(
-            statistics.median(times),
-            statistics.median(map(operator.truediv, times, first)),
-            statistics.median(map(operator.sub, times, first)),
-        )
+        name: Timing(statistics.median(times), statistics.median(map(operator.truediv, times, first)))
         for name, times in columns.items()
     }
 

@@ -8,50 +8,46 @@ from collections.abc import Callable, Mapping
 from tests.bench.rounds import Contender, Limits, Timing, compare
 from tests.bench.table import Table
 
-__all__ = ["MICROSECONDS", "MILLISECONDS", "MILLISECONDS_MORE", "Style", "timed"]
+__all__ = ["MICROSECONDS", "MILLISECONDS", "Unit", "timed"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Style:
+class Unit:
     """How times are written.
 
     Attributes:
-      cell: one timing.
-      note: how to read it; `{first}` stands for the name of the first contender.
+      name: in the plural.
+      number: so many are a second.
+      digits: after the point.
     """
 
-    cell: Callable[[Timing], str]
-    note: str
+    name: str
+    number: float
+    digits: int
+
+    def cell(self, timing: Timing) -> str:
+        """One timing."""
+        return f"{timing.median * self.number:,.{self.digits}f} ({timing.ratio:.2f}x)"
 
 
-MICROSECONDS = Style(
-    lambda timing: f"{timing.median * 1e6:,.0f} ({timing.ratio:.2f}x)",
-    "Microseconds a call: median, and in brackets the median ratio to {first} in the same round.",
-)
-MILLISECONDS = Style(
-    lambda timing: f"{timing.median * 1e3:,.1f} ({timing.ratio:.2f}x)",
-    "Milliseconds: median, and in brackets the median ratio to {first} in the same round.",
-)
-MILLISECONDS_MORE = Style(
-    lambda timing: f"{timing.median * 1e3:,.0f} ({timing.extra * 1e3:+,.0f})",
-    "Milliseconds: median, and in brackets the median of how much more than {first} in the same round.",
-)
+MICROSECONDS = Unit("Microseconds", 1e6, 0)
+MILLISECONDS = Unit("Milliseconds", 1e3, 1)
 
 
-def timed(title: str, rows: Mapping[str, Callable[[], Mapping[str, Contender]]], limits: Limits, style: Style) -> Table:
+def timed(title: str, rows: Mapping[str, Callable[[], Mapping[str, Contender]]], limits: Limits, unit: Unit) -> Table:
     """Runs comparisons, one after the other, and tells their times.
 
     Args:
       title: what it is about.
       rows: by name, what makes the contenders of each comparison; all have the same names.
       limits: of each comparison.
-      style: how times are written.
+      unit: how times are written.
     """
     timings = {name: compare(make(), limits) for name, make in rows.items()}
     names = tuple(next(iter(timings.values())))
     return Table(
         title,
         ("", *names),
-        [(name, *(style.cell(found[column]) for column in names)) for name, found in timings.items()],
-        style.note.format(first=names[0]),
+        [(name, *(unit.cell(found[column]) for column in names)) for name, found in timings.items()],
+        f"{unit.name} a call: median, and in brackets the median ratio to {names[0]} in the same round.",
     )

@@ -63,13 +63,14 @@ def test_the_quick_bench_prints_times_and_ratios(part: str, capsys: pytest.Captu
 
 
 def test_the_quick_bench_prints_what_an_import_takes_and_loads(capsys: pytest.CaptureFixture[str]) -> None:
-    _, (times, loaded) = printed("import", capsys)
-    assert times[1].endswith("(+0)")
-    assert loaded[1:] == ["none"] * 3
+    _, ((_, *times, loaded),) = printed("import", capsys)
+    assert len(times) == 3
+    assert all(time.startswith("+") for time in times)
+    assert loaded == "none"
 
 
-def test_model_libraries_in_a_program_are_found() -> None:
-    assert imports.libraries("import equinox") == ["equinox"]
+def test_model_libraries_that_are_loaded_are_found() -> None:
+    assert imports.libraries(["import equinox"]) == ["equinox"]
 
 
 def printed(part: str, capsys: pytest.CaptureFixture[str]) -> tuple[list[str], list[list[str]]]:
@@ -140,5 +141,4 @@ def test_rounds_are_interleaved_and_ratios_are_to_the_first() -> None:
     timings = compare({"a": contender("a", 1), "b": contender("b", 2)}, Limits(rounds=3, seconds=60, warm_up=1))
     assert calls == ["a", "b"] * 4
     assert timings["a"].ratio == 1
-    assert timings["a"].extra == 0
     assert timings["b"].median > 0
