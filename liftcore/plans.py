@@ -366,6 +366,7 @@ class Plans(Generic[B]):
             if before is not None and before.traced >= _TRACED:
                 return
             plan = _planned(forest, tops, hidden, roots, known, watch, program, buckets)
+            plan.traced = 0 if before is None or before.program is not program else before.traced
         except (Unguarded, LiftError):
             return
         with self._lock:

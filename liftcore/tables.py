@@ -21,8 +21,6 @@ import typing
 from collections.abc import Collection, Mapping
 from typing import Any
 
-import typeguard
-
 from liftcore.errors import RegistryError
 
 __all__ = ["Entry", "Provider", "Table", "check_form", "check_type", "load", "nested", "read_tables"]
@@ -118,6 +116,8 @@ def check_type(entry: Entry, value: Any, expected: str) -> None:
     Raises:
       RegistryError: it is not.
     """
+    import typeguard  # on first use: it takes longer to import than all of liftcore
+
     at = ""
     try:
         typeguard.check_type(value, pkgutil.resolve_name(expected))
@@ -186,6 +186,8 @@ def read_tables(group: str, protocol: int, kinds: Collection[str]) -> tuple[list
 
 
 def _read(module: Any, provider: Provider, protocol: int, kinds: Collection[str]) -> tuple[Entry, ...]:
+    import typeguard  # on first use: it takes longer to import than all of liftcore
+
     spoken = module.PROTOCOL
     if spoken != protocol:
         raise RegistryError(

@@ -268,7 +268,7 @@ def _in_the_class_body(model: Any) -> Any:
     return model.read
 
 
-@pytest.mark.parametrize("cyclic", [False, True], ids=["", "with a cycle"])
+@pytest.mark.parametrize("cyclic", [False, True], ids=["plain", "cyclic"])
 @pytest.mark.parametrize("make", [_captured, _captured_twice, _bound, _in_the_class_body])
 def test_a_captured_model_is_freed_with_the_function(make: Callable[[Any], Any], cyclic: bool) -> None:
     model = Counter(2.0)
@@ -315,7 +315,7 @@ def test_a_function_that_is_dropped_is_freed_with_all_that_it_knows(kind: str) -
 def test_many_models_keep_few_plans_and_an_old_one_gets_its_plan_back() -> None:
     old, step = Counter(), lift.jit(lambda counter: counter.add(1.0))
     _call(step, old)
-    for _ in range(2000):
+    for _ in range(300):
         new = Counter()
         step(new)
         step(new)
@@ -332,30 +332,37 @@ def test_models_that_are_gone_leave_no_memory_behind() -> None:
     step = lift.jit(lambda counter: counter.add(1.0))
     known = []
     with _no_collection():
-        for _ in range(300):
+        for _ in range(50):
             new = Counter()
             _call(step, new, times=3)
             known.append(weakref.ref(new))
             del new
         assert not _alive(known)
-    assert step.stats().planned == 300
+    assert step.stats().planned == 50
 
 
-@pytest.mark.parametrize("what", ["shapes", "static numbers", "static attributes", "tree structures"])
-def test_many_structures_keep_few_plans(what: str) -> None:
+@pytest.mark.parametrize(
+    ("calls", "most"),
+    [
+        (lambda step, number: step(np.ones(number, np.float32), 0), 256),
+        (lambda step, number: _call(step, _named(number), 0, times=2), 256),
+        (lambda step, number: step(1.0, number), 32),
+        (lambda step, number: step({str(number): 1.0}, 0), 32),
+    ],
+    ids=["shapes", "static attributes", "static arguments", "trees"],
+)
+def test_many_structures_keep_few_plans(calls: Callable[[Any, int], None], most: int) -> None:
     step = lift.jit(lambda x, n: None, static_argnums=1)
-    for number in range(1, 300):
-        if what == "shapes":
-            step(np.ones(number, np.float32), 0)
-        elif what == "static numbers":
-            step(1.0, number)
-        elif what == "static attributes":
-            model = lift.Module()
-            model.name = str(number)
-            _call(step, model, 0, times=2)
-        else:
-            step({str(number): 1.0}, 0)
-    assert 0 < step.stats().plans <= 256
+    for number in range(most + 5):
+        calls(step, number)
+    assert step.stats().plans == most
+    assert step.stats().traces == most + 5
+
+
+def _named(number: int) -> lift.Module:
+    model = lift.Module()
+    model.name = str(number)
+    return model
 
 
 def _model() -> Counter:
