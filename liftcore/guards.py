@@ -18,15 +18,13 @@ import weakref
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
-import jax
-
 from liftcore import functions, statics
 from liftcore.buckets import Pick, picker
 from liftcore.families import kind_of
 from liftcore.paths import like_jax
 from liftcore.protocol import Node, Reference
 from liftcore.structure import CONTAINERS, Found, Op, object_kind
-from liftcore.walk import Walk
+from liftcore.walk import Walk, opened
 
 __all__ = ["Branch", "Known", "Shape", "Taken", "Unguarded", "branches"]
 
@@ -133,25 +131,12 @@ class _Level:
         )
         self._statics = _Statics(values, static) if static else None
         self.picks = [(index, picker(some)) for index, some in enumerate((leaves, objects, static)) if some]
-        trees = [index for index, op in enumerate(ops) if op is Op.TREE]
-        nodes = [index for index in trees if isinstance(kind_of(self._types[index]), Node)]
-        sequences = [index for index in trees if self._types[index] in (tuple, list)]
-        others = [index for index in trees if index not in {*nodes, *sequences}]
-        self._nodes = picker(nodes, len(values)) if nodes else None
-        self._sequences = picker(sequences, len(values)) if sequences else None
-        self._items = [kind_of(self._types[index]).items for index in nodes]  # type: ignore[union-attr]
-        # Where a class shows its own dict for these keys, it does so for every object with these keys.
-        self._own = all(_is_own(items, values[index]) for items, index in zip(self._items, nodes, strict=True))
-        contents = self._contents([values[index] for index in nodes])
-        self._keys, self._sizes = list(_flat(contents)), list(map(len, contents))
-        self._lengths = [len(values[index]) for index in sequences]
-        self._others = [(index, _top(values[index])) for index in others]
-        self.order = [branch for index in (*nodes, *sequences, *others) for branch in standing[index].below]
-
-    def _contents(self, nodes: Iterable[Any]) -> list[Mapping[Any, Any]]:
-        if self._own:
-            return list(map(object.__getattribute__, nodes, itertools.repeat("__dict__")))
-        return list(map(_applied, self._items, nodes))
+        groups: dict[Any, list[int]] = collections.defaultdict(list)
+        for index, op in enumerate(ops):
+            if op is Op.TREE:
+                groups[_group(values[index])].append(index)
+        self._groups = [(group(values, some, standing), picker(some, len(values))) for group, some in groups.items()]
+        self.order = [branch for group, _ in self._groups for branch in group.order]
 
     def is_like(self, values: Sequence[Any]) -> bool:
         """Whether these values are of the types and have the static values that were there."""
@@ -160,25 +145,108 @@ class _Level:
     def below(self, values: Sequence[Any]) -> list[Any] | None:
         """What stands below; None if it is not what stood there."""
         found: list[Any] = []
-        if self._nodes is not None:
-            contents = self._contents(self._nodes(values))
-            if list(_flat(contents)) != self._keys or list(map(len, contents)) != self._sizes:
-                return None
-            found += _flat(map(dict.values if self._own else _VALUES, contents))  # type: ignore[arg-type]
-        if self._sequences is not None:
-            sequences = self._sequences(values)
-            if list(map(len, sequences)) != self._lengths:
-                return None
-            found += _flat(sequences)
-        for index, expected in self._others:
-            below = _children(values[index], expected)
+        for group, pick in self._groups:
+            below = group.below(pick(values))
             if below is None:
                 return None
             found += below
         return found
 
 
+# Groups of trees that are opened together: each knows what stood there, and the order in which it gives what is below.
+
+
+class _Contents:
+    """Trees of families, and dicts: what has named entries."""
+
+    def __init__(self, values: Sequence[Any], positions: Sequence[int], standing: Sequence[Branch]) -> None:
+        trees = [values[index] for index in positions]
+        self._items = [kind.items if isinstance(kind := kind_of(type(tree)), Node) else _itself for tree in trees]
+        # Where a class shows its own dict for these keys, it does so for every object with these keys.
+        self._own = all(_is_own(items, tree) for items, tree in zip(self._items, trees, strict=True))
+        contents = self._contents(trees)
+        self._keys, self._sizes = list(_flat(contents)), list(map(len, contents))
+        self._types = list(map(type, self._keys))
+        self.order = [
+            branch
+            for index, content in zip(positions, contents, strict=True)
+            for branch in _in_order(values[index], content, standing[index].below)
+        ]
+
+    def _contents(self, trees: Iterable[Any]) -> list[Mapping[Any, Any]]:
+        if self._own:
+            return list(map(object.__getattribute__, trees, itertools.repeat("__dict__")))
+        return list(map(_applied, self._items, trees))
+
+    def below(self, trees: Sequence[Any]) -> Iterable[Any] | None:
+        """The entries of all; None if keys are others. Equal keys of two types are two keys."""
+        contents = self._contents(trees)
+        keys = list(_flat(contents))
+        if keys != self._keys or list(map(len, contents)) != self._sizes or list(map(type, keys)) != self._types:
+            return None
+        return _flat(map(_VALUES, contents))
+
+
+class _Sequences:
+    """Lists and tuples."""
+
+    def __init__(self, values: Sequence[Any], positions: Sequence[int], standing: Sequence[Branch]) -> None:
+        self._lengths = [len(values[index]) for index in positions]
+        self.order = [branch for index in positions for branch in standing[index].below]
+
+    def below(self, trees: Sequence[Any]) -> Iterable[Any] | None:
+        """The elements of all; None if one has another length."""
+        return _flat(trees) if list(map(len, trees)) == self._lengths else None
+
+
+class _Others:
+    """Whatever else is registered with JAX."""
+
+    def __init__(self, values: Sequence[Any], positions: Sequence[int], standing: Sequence[Branch]) -> None:
+        self._keys = [standing[index].op[1] for index in positions]
+        self.order = [branch for index in positions for branch in standing[index].below]
+
+    def below(self, trees: Sequence[Any]) -> Iterable[Any] | None:
+        """The children of all; None if one is something else."""
+        found: list[Any] = []
+        for tree, key in zip(trees, self._keys, strict=True):
+            level = opened(tree)
+            if level is None or level[0] != key:
+                return None
+            found += level[1]
+        return found
+
+
+def _group(tree: Any) -> Callable[..., _Contents | _Sequences | _Others]:
+    cls = type(tree)
+    if cls is dict or isinstance(kind_of(cls), Node):
+        return _Contents
+    level = opened(tree)
+    # Of named tuples, those that JAX takes for tuples; of mappings, those that are their entries and nothing else.
+    if level is not None and issubclass(cls, tuple) and all(map(operator.is_, level[1], tree)):
+        return _Sequences if len(level[1]) == len(tree) else _Others
+    if level is not None and isinstance(tree, Mapping) and level[0] == _key_of_entries(tree):
+        return _Contents if all(map(operator.is_, level[1], tree.values())) else _Others
+    return _Sequences if cls is list else _Others
+
+
+def _key_of_entries(tree: Mapping[Any, Any]) -> Hashable:
+    return type(tree), statics.key(tuple(tree)), len(tree)
+
+
+def _in_order(tree: Any, content: Mapping[Any, Any], below: Sequence[Branch]) -> Iterable[Branch]:
+    """The branches below a tree in the order of its entries: the walk takes those of a dict in JAX's order."""
+    if type(tree) is not dict:
+        return below
+    by_key = dict(zip(like_jax(tree), below, strict=True))
+    return [by_key[key] for key in content]
+
+
 _VALUES = operator.methodcaller("values")
+
+
+def _itself(value: Any) -> Any:
+    return value
 
 
 def _applied(items: Callable[[Any], Mapping[Any, Any]], node: Any) -> Mapping[Any, Any]:
@@ -192,44 +260,11 @@ def _is_own(items: Callable[[Any], Mapping[Any, Any]], node: Any) -> bool:
         return False
 
 
-def _opened(value: Any) -> tuple[list[Any], Hashable]:
-    """Children of one level of a pytree, and what it is besides them."""
-    children, treedef = jax.tree_util.tree_flatten(value, is_leaf=lambda other: other is not value)
-    return children, (statics.key(treedef.node_data()[1]), len(children))  # type: ignore[attr-defined]
-
-
-def _top(value: Any) -> Hashable:
-    """What one level of a dict or pytree is, by value."""
-    return tuple(map(statics.key, like_jax(value))) if type(value) is dict else _opened(value)[1]
-
-
-def _children(value: Any, expected: Any) -> Iterable[Any] | None:
-    if type(value) is dict:
-        keys = list(like_jax(value))
-        return [value[key] for key in keys] if tuple(map(statics.key, keys)) == expected else None
-    children, top = _opened(value)
-    return children if top == expected else None
-
-
 _CODE = (types.FunctionType, types.MethodType, functools.partial)
 
 
 def _is_code(value: Any) -> bool:
     return type(value) in _CODE or isinstance(value, functions.Wrapper)
-
-
-def _is_plain(value: Any) -> bool:
-    """Whether JAX's own comparison of one level of a tree is exact."""
-    cls = type(value)
-    if cls is tuple or cls is list or (issubclass(cls, tuple) and hasattr(cls, "_fields")):
-        return True
-    if not isinstance(value, Mapping) or not all(type(key) in (str, int) for key in value):
-        return False
-    if cls is dict:
-        return True
-    # Equal keys are one key; anything else that a pytree remembers may be equal and differ, as 1 and True do.
-    _, treedef = jax.tree_util.tree_flatten(value)
-    return treedef.node_data()[1] == tuple(value)  # type: ignore[no-any-return, attr-defined]
 
 
 def _sorted(numbers: Sequence[int]) -> Pick:
@@ -249,27 +284,18 @@ class Shape:
     """
 
     def __init__(self, top: Branch, value: Any) -> None:
-        self._treedef = None
         self._levels: list[_Level] = []
         order: list[Branch] = []
-        values, standing, plain = [value], [top], True
+        values, standing = [value], [top]
         while standing:
-            for one, branch in zip(values, standing, strict=True):
-                kind = branch.op[0]
-                plain &= kind is Op.LEAF or one is None or (kind is Op.TREE and _is_plain(one))
-                if kind is Op.TREE and _is_code(one):
-                    raise Unguarded
+            if any(branch.op[0] is Op.TREE and _is_code(one) for one, branch in zip(values, standing, strict=True)):
+                raise Unguarded
             level = _Level(values, standing)
             self._levels.append(level)
             order += standing
             below = level.below(values)
             assert below is not None, "a value is like itself"
             values, standing = below, level.order
-        self.leaf_types = []
-        if plain:
-            leaves, self._treedef = jax.tree_util.tree_flatten(value)
-            self.leaf_types = list(map(type, leaves))
-            return
         self._leaves, self._objects, self._statics = (
             _sorted([branch.number for branch in order if branch.op[0] in wanted])
             for wanted in ((Op.LEAF,), (Op.OBJECT,), (Op.STATIC, Op.KEPT))
@@ -277,29 +303,31 @@ class Shape:
 
     def take(self, value: Any) -> Taken | None:
         """Takes a tree apart; None if it is not like the first one."""
-        if self._treedef is not None:
-            leaves, treedef = jax.tree_util.tree_flatten(value)
-            if treedef != self._treedef or list(map(type, leaves)) != self.leaf_types:
-                return None
-            return Taken(leaves, (), ())
         found: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
-        values: list[Any] | None = [value]
+        values = [value]
         for level in self._levels:
-            if values is None or not level.is_like(values):
+            if not level.is_like(values):
                 return None
             for which, pick in level.picks:
                 found[which].extend(pick(values))
-            values = level.below(values)
+            below = level.below(values)
+            if below is None:
+                return None
+            values = below
         leaves, objects, static = found
         return Taken(self._leaves(leaves), self._objects(objects), self._statics(static))
 
 
 class _Words:
-    """Metadata of cells, told apart by identity: a family that keeps plans gives one mapping until it changes."""
+    """Metadata of cells, told apart by identity: a family that keeps plans gives one mapping until it changes.
+
+    Attributes:
+      types: classes of the cells.
+    """
 
     def __init__(self, cells: Sequence[Any], kinds: Sequence[Reference]) -> None:
         self._reads = [kind.metadata for kind in kinds]
-        self._types = list(map(type, cells))
+        self.types = list(map(type, cells))
         self._expected = self._of(cells)
         if not self.hold(cells):
             raise Unguarded
@@ -310,8 +338,8 @@ class _Words:
         return [read(cell) for read, cell in zip(self._reads, cells, strict=True)]
 
     def hold(self, cells: Sequence[Any]) -> bool:
-        """Whether every cell is of the class that it was, and has the metadata that it had."""
-        return list(map(type, cells)) == self._types and all(map(operator.is_, self._of(cells), self._expected))
+        """Whether every cell has the metadata that it had."""
+        return all(map(operator.is_, self._of(cells), self._expected))
 
 
 class _Brief:
@@ -423,23 +451,23 @@ class Known:
                 by_items.setdefault(kind.items, []).append(number)
         # Where the root is one of them, it comes first: the root is not kept.
         self._held = [
-            (items, 0 in some, [objects[number] for number in some if number], kinds[some[0]])
-            for items, some in by_items.items()
+            (kinds[some[0]], 0 in some, [objects[number] for number in some if number]) for some in by_items.values()
         ]
         self._stamps = list({kind.stamp or _no_stamp: None for kind in kinds if kind not in CONTAINERS.values()})
         self._stamped: list[Any] | None = None
         self._brief: _Brief | None = None
         self._lists = [objects[number] for number in lists]
         self._nodes = [number for some in by_items.values() for number in some] + lists
-        self._types = [type(objects[number]) for some in by_items.values() for number in some]
-        contents = self._contents(objects[0])
+        nodes = self._led(objects[0])
+        self._types = _classes(nodes)
+        contents = _contents(nodes)
         self._keys, self._sizes = list(_flat(contents)), list(map(len, contents))
         self._lengths = list(map(len, self._lists))
         if not all(type(key) is str for key in self._keys):
             raise Unguarded
 
     def _lay_out_entries(self, root: Any, found: Sequence[Found], pool: _Pool) -> None:
-        entries = self._entries(root, self._contents(root))
+        entries = self._entries(_contents(self._led(root)))
         assert entries is not None, "a graph is like itself"
         self._fixed: list[Any] = []
         self._keyed: list[tuple[Any, Hashable]] = []
@@ -471,6 +499,7 @@ class Known:
                         self._keyed.append((value, statics.key(value)))
                 position += 1
         self._pick_fixed, self._pick_raw = picker(fixed, len(entries)), picker(self._raw)
+        self._raw_types = [type(entries[position]) for position in self._raw]
 
     def _lay_out_cells(self, objects: Sequence[Any], kinds: Sequence[Any], pool: _Pool) -> None:
         cells = [number for number, kind in enumerate(kinds) if isinstance(kind, Reference)]
@@ -485,6 +514,8 @@ class Known:
         if self._root_is_cell and plain[:1] != [0]:
             raise Unguarded
         self._plain = [objects[number] for number in plain if number]
+        self._leaf_types = [type(leaf) for number in plain for leaf in self._read([objects[number]])]
+        self._leaf_types += self._raw_types
         for number in plain:
             pool.add(number, "cell")
         self._cell_trees: list[_Tree] = []
@@ -497,28 +528,14 @@ class Known:
                 self._cell_trees.append(_Tree(number, Shape(branch, *self._read([objects[number]])), ()))
                 pool.add(number, "tree", len(region.leaf_keys))
 
-    def _contents(self, root: Any) -> list[dict[Any, Any]]:
-        """The dicts of all nodes."""
-        contents: list[dict[Any, Any]] = []
-        for items, first, some, _ in self._held:
-            if first:
-                contents.append(items(root))
-            contents += map(items, some)
-        return contents
+    def _led(self, root: Any) -> list[tuple[Node, list[Any]]]:
+        """All nodes, those of one kind together."""
+        return [(kind, [root, *some] if first else some) for kind, first, some in self._held]
 
-    def _classes(self, root: Any) -> list[type]:
-        classes: list[type] = []
-        for _, first, some, _ in self._held:
-            if first:
-                classes.append(type(root))
-            classes += map(type, some)
-        return classes
-
-    def _entries(self, root: Any, contents: Sequence[dict[Any, Any]]) -> list[Any] | None:
-        """What all nodes, dicts and lists contain, one after the other; None if classes, keys or sizes are others."""
-        if self._classes(root) != self._types or list(map(len, contents)) != self._sizes:
-            return None
-        if list(_flat(contents)) != self._keys or list(map(len, self._lists)) != self._lengths:
+    def _entries(self, contents: Sequence[dict[Any, Any]]) -> list[Any] | None:
+        """What all nodes, dicts and lists contain, one after the other; None if keys or sizes are others."""
+        keys = list(_flat(contents))
+        if keys != self._keys or list(map(len, contents)) != self._sizes or set(map(type, keys)) - {str}:
             return None
         return [*_flat(map(dict.values, contents)), *_flat(self._lists)]
 
@@ -529,39 +546,46 @@ class Known:
     def leaves(self, root: Any) -> Sequence[Any] | None:
         """All leaves as they are now, by object, in a new list; None if the graph is not what it was."""
         stamped = [stamp() for stamp in self._stamps]
-        contents = self._contents(root)
-        if self._brief is not None and stamped == self._stamped:
-            if self._classes(root) != self._types or list(map(len, self._lists)) != self._lengths:
-                return None
-            if not self._brief.holds(contents, self._lists):
-                return None
-            return self._read([root, *self._plain] if self._root_is_cell else self._plain)
-        entries = self._entries(root, contents)
-        if entries is None or not all(map(operator.is_, self._pick_fixed(entries), self._fixed)):
+        nodes = self._led(root)
+        contents = _contents(nodes)
+        cells, plain = self._cells, self._plain
+        if self._root_is_cell:
+            cells, plain = [root, *cells], [root, *plain]
+        if _classes(nodes) != self._types or list(map(type, cells)) != self._words.types:
             return None
-        if not self._words.hold([root, *self._cells] if self._root_is_cell else self._cells):
+        if list(map(len, self._lists)) != self._lengths:
             return None
-        for value, key in self._keyed:
-            if statics.key(value) != key:
+        entries: list[Any] | None = None
+        if self._brief is None or stamped != self._stamped:
+            entries = self._entries(contents)
+            if entries is None or not all(map(operator.is_, self._pick_fixed(entries), self._fixed)):
                 return None
-        self._look_briefly(root, contents, stamped)
-        leaves = self._read([root, *self._plain] if self._root_is_cell else self._plain)
-        return self._mix(root, entries, leaves) if self._mixed else leaves
+            if not self._words.hold(cells) or any(statics.key(value) != key for value, key in self._keyed):
+                return None
+            self._look_briefly(nodes, contents, stamped)
+        elif not self._brief.holds(contents, self._lists):
+            return None
+        leaves = self._read(plain)
+        if entries is not None:
+            leaves = [*leaves, *self._pick_raw(entries)]
+        # An object in the place of an array, or a tree: another structure.
+        if list(map(type, leaves)) != self._leaf_types:
+            return None
+        return self._mix(root, entries, leaves) if self._mixed and entries is not None else leaves
 
-    def _look_briefly(self, root: Any, contents: Sequence[dict[Any, Any]], stamped: list[Any]) -> None:
+    def _look_briefly(
+        self, nodes: Sequence[tuple[Node, list[Any]]], contents: Sequence[dict[Any, Any]], stamped: list[Any]
+    ) -> None:
         """Next time a short look is enough, if every node tells its changes, and cells hold all leaves."""
         self._brief = None
         if self._mixed or self._keyed or None in stamped:
             return
-        for _, first, some, kind in self._held:
-            if not all(map(kind.tells, [root, *some] if first else some)):
-                return
-        # In this order: another thread that sees the stamp sees the rest.
-        self._brief, self._stamped = _Brief(contents, self._lists), stamped
+        if all(kind.tells(node) for kind, some in nodes for node in some):
+            # In this order: another thread that sees the stamp sees the rest.
+            self._brief, self._stamped = _Brief(contents, self._lists), stamped
 
     def _mix(self, root: Any, entries: Sequence[Any], leaves: list[Any]) -> Sequence[Any] | None:
         """Puts all leaves that do not stand in cells between those that do."""
-        leaves += self._pick_raw(entries)
         leaves += self._constant
         objects = self.objects(root)
         values = [(tree, entries[tree.position]) for tree in self._trees]
@@ -572,6 +596,20 @@ class Known:
                 return None
             leaves += taken.leaves
         return list(self._pick_leaves(leaves))
+
+
+def _contents(nodes: Sequence[tuple[Node, list[Any]]]) -> list[dict[Any, Any]]:
+    contents: list[Any] = []
+    for kind, some in nodes:
+        contents += map(kind.items, some)
+    return contents
+
+
+def _classes(nodes: Sequence[tuple[Node, list[Any]]]) -> list[type]:
+    classes: list[type] = []
+    for _, some in nodes:
+        classes += map(type, some)
+    return classes
 
 
 def _no_stamp() -> None:

@@ -357,11 +357,10 @@ class Plans(Generic[B]):
             return
         try:
             watch = functions.Watch(functions_)
-            form = self._form(signature, values, tops)
-            taken = form.take(values)
-            if taken is None or not watch.possible:
+            if not watch.possible:
                 return
-            key = (tuple(one.serial for one in known[: len(roots) - len(hidden.region.children)]), taken[1])
+            form, kinds = self._form(signature, values, tops)
+            key = (tuple(one.serial for one in known[: len(roots) - len(hidden.region.children)]), kinds)
             before = form.plans.get(key)
             if before is not None and before.traced >= _TRACED:
                 return
@@ -376,18 +375,26 @@ class Plans(Generic[B]):
             if form not in self._forms:
                 self._forms = (form, *self._forms[: _FORMS - 1])
 
-    def _form(self, signature: Hashable, values: Sequence[Any], tops: Sequence[Part]) -> _Form:
+    def _form(
+        self, signature: Hashable, values: Sequence[Any], tops: Sequence[Part]
+    ) -> tuple[_Form, tuple[Hashable, ...]]:
+        """The form of these arguments, and the kinds by which a plan is found in it."""
         for form in self._forms:
-            if form.signature == signature and form.take(values) is not None:
-                return form
-        return _Form(signature, values, tops)
+            if form.signature == signature and (taken := form.take(values)) is not None:
+                return form, taken[1]
+        form = _Form(signature, values, tops)
+        taken = form.take(values)
+        if taken is None:  # a value that is not equal to itself
+            raise Unguarded
+        return form, taken[1]
 
 
 def _look(roots: Sequence[Any]) -> list[Known] | None:
     """What is known of these objects; None if it is not known of all."""
-    known: list[Known] = []
-    ready = True
-    for root in {id(root): root for root in roots}.values():
+    looked: dict[int, Known | None] = {}
+    for root in roots:
+        if id(root) in looked:
+            continue
         notes = _notes(root)
         if notes is None:
             return None
@@ -395,15 +402,9 @@ def _look(roots: Sequence[Any]) -> list[Known] | None:
         if memory is None:
             memory = Memory()
             notes.set(root, memory)
-        ready &= memory.look(root) is not None
-    if not ready:
-        return None
-    for root in roots:
-        one = _memory(root).known  # type: ignore[union-attr]
-        if one is None:  # another thread
-            return None
-        known.append(one)
-    return known
+        looked[id(root)] = memory.look(root)
+    known = [one for root in roots if (one := looked[id(root)]) is not None]
+    return known if len(known) == len(roots) else None
 
 
 def _planned(

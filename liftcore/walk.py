@@ -19,7 +19,7 @@ from liftcore.paths import CAPTURED, Path, like_jax, plain_key, text
 from liftcore.protocol import Node, Reference
 from liftcore.structure import CONTAINERS, Code, Forest, Found, Op, Part, Place, Region, object_kind
 
-__all__ = ["Static", "Walk", "described", "is_leaf"]
+__all__ = ["Static", "Walk", "described", "is_leaf", "opened"]
 
 
 class _Mode(enum.Enum):
@@ -170,6 +170,17 @@ def _tree(entry: _Entry) -> _Tree | None:
         functools.partial(_rebuild_pytree, treedef),
         children(((plain_key(keys[0]), child) for keys, child in with_keys), inner),
     )
+
+
+def opened(value: Any) -> tuple[Hashable, list[Any]] | None:
+    """One level of a tree: its key, which says what it is besides its children, and these; None if it is no tree.
+
+    Example:
+      >>> opened({"b": 1, "a": 2})[1], opened("text")
+      ([2, 1], None)
+    """
+    tree = _tree((value, (), _Mode.TREE, (), frozenset()))
+    return None if tree is None else (tree[0], [entry[0] for entry in tree[2]])
 
 
 def described(value: Any) -> str:

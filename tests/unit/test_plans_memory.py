@@ -40,25 +40,25 @@ class Tree(eqx.Module):
     hook: Any = eqx.field(static=True)
 
 
-def _plain() -> lift.Module:
-    model = lift.Module()
+def _plain() -> Any:
+    model: Any = lift.Module()
     model.child = Affine(*weights())
     return model
 
 
-def _with_parent() -> lift.Module:
+def _with_parent() -> Any:
     model = _plain()
     model.child.parent = model
     return model
 
 
-def _with_own_method() -> lift.Module:
+def _with_own_method() -> Any:
     model = _plain()
     model.child.parent, model.child.hook = model, model.child.decode
     return model
 
 
-def _with_closure() -> lift.Module:
+def _with_closure() -> Any:
     model = _plain()
     model.hook = lambda x: model.child(x)
     return model
@@ -214,7 +214,7 @@ def test_a_part_that_was_swapped_out_is_freed_by_the_next_call(call: Callable[[A
 
 @pytest.mark.parametrize("where", ["a list", "a dict", "vars"])
 def test_a_part_that_was_swapped_out_without_a_word_is_freed_by_the_next_call(where: str) -> None:
-    model = lift.Module()
+    model: Any = lift.Module()
     model.items, model.table, model.own = [Counter()], {"a": Counter()}, Counter()
     holder, key = {"a list": (model.items, 0), "a dict": (model.table, "a"), "vars": (vars(model), "own")}[where]
     step = lift.jit(lambda model: model.items[0].count + model.table["a"].count + model.own.count)
@@ -277,7 +277,7 @@ def test_a_captured_model_is_freed_with_the_function(make: Callable[[Any], Any],
     step = make(model)
     _call(step, 3.0)
     assert step.stats().planned > 0
-    known = [weakref.ref(model), weakref.ref(model.count)]
+    known: list[Any] = [weakref.ref(model), weakref.ref(model.count)]
     del model, step
     gc.collect()
     assert not _alive(known)
@@ -304,7 +304,8 @@ def test_a_function_that_is_dropped_is_freed_with_all_that_it_knows(kind: str) -
         }[kind]()
         _call(lifted, model, jnp.ones((2, 3)))
         assert lifted.stats().plans == 1
-        return list(map(weakref.ref, (f, lifted, constant, model)))
+        everything: list[Any] = [f, lifted, constant, model]
+        return list(map(weakref.ref, everything))
 
     known = made()
     jax.clear_caches()
