@@ -44,6 +44,14 @@ class Bucket:
     leaves: Sequence[Any]
     layout: Layout
 
+    def deleted(self) -> list[str]:
+        """Names of the leaves whose buffers were donated, and are gone."""
+        return [
+            name
+            for name, leaf in zip(self.layout.names, self.leaves, strict=True)
+            if isinstance(leaf, jax.Array) and not isinstance(leaf, jax.core.Tracer) and leaf.is_deleted()
+        ]
+
 
 jax.tree_util.register_pytree_with_keys(
     Bucket,

@@ -15,7 +15,7 @@ from typing import Any
 
 import jax
 
-__all__ = ["PARTS", "Parts", "Reader", "captured", "loads", "pairs", "reader"]
+__all__ = ["ATOMS", "PARTS", "Parts", "Reader", "captured", "loads", "pairs", "reader"]
 
 #: What stands below a value: where it stands (for messages) and what it is.
 Parts = list[tuple[Hashable, Any]]
@@ -44,6 +44,9 @@ def _attributes(*names: str) -> Reader:
 def _tuple(value: tuple[Any, ...]) -> Parts:
     return list(zip(getattr(value, "_fields", range(len(value))), tuple.__iter__(value), strict=True))
 
+
+#: Types of values that have no parts, and are the same everywhere.
+ATOMS = frozenset((str, bytes, bool, int, float, complex, types.NoneType))
 
 #: How to take a value of exactly this type apart.
 PARTS: dict[type, Reader] = {

@@ -23,11 +23,12 @@ import numpy as np
 from liftcore import captures, prefixes
 from liftcore.aliasing import Assigned, Assignment
 from liftcore.buckets import Bucket, Layout, Pick, picker
+from liftcore.contents import ATOMS
 from liftcore.errors import CaptureError, CarryError, PrefixError, StructureError, WriteError
 from liftcore.families import kind_of
 from liftcore.paths import Path, text
 from liftcore.protocol import EMPTY, Arguments, Call, LiftSpec, Node, Reference, Site, Spec
-from liftcore.structure import Assembly, Code, Found, Op, Part, Place, fill, make_empty, object_kind
+from liftcore.structure import Assembly, Code, Found, Op, Part, Place, Region, fill, make_empty, object_kind
 from liftcore.walk import Walk
 
 __all__ = ["Arrival", "Departure", "depart", "merge"]
@@ -36,9 +37,7 @@ _UNFILLED = object()
 
 # So many trees in a result are worth a treedef.
 _MANY = 4
-_ONE_LEAF = ((Op.LEAF,),)
 _CHANGEABLE = (set, bytearray, collections.deque, types.SimpleNamespace)
-_SHARED = frozenset((str, bytes, bool, int, float, complex, types.NoneType))
 _CONSTANTS = (np.ndarray, np.generic, int, float, complex)
 
 
@@ -117,23 +116,21 @@ class _Recipe:
       values: its static values and rebuilders.
     """
 
-    __slots__ = ("_assembly", "_bucket", "_is_leaf", "_kept", "_leaves", "_like", "_pick", "_values", "part")
+    __slots__ = ("_bucket", "_kept", "_leaves", "_make", "_pick", "_values", "part")
 
     def __init__(self, part: Part, leaves: Sequence[_Out | _Kept], values: Sequence[Any]) -> None:
         self.part = part
         self._leaves = tuple(leaves)
         self._values = tuple(values)
         self._kept = any(isinstance(value, _Kept) or type(value) in _CHANGEABLE for value in values)
-        self._assembly: Callable[..., list[Any]] = Assembly(part.region)
-        self._like: Any = _is_of_jax(part, values)
-        self._is_leaf = False
-        # Most come from one bucket, as they are.
+        # Made when it is first used: of most cells only the source is asked.
+        self._make: Callable[..., list[Any]] | None = None
+        # Most leaves come from one bucket, as they are.
         self._bucket: int | None = None
         plain = [leaf for leaf in leaves if isinstance(leaf, _Out) and type(leaf.spec).exit is Spec.exit]
         if len(plain) == len(leaves) and len({leaf.bucket for leaf in plain}) == 1:
             self._bucket = plain[0].bucket
             self._pick = picker([leaf.position for leaf in plain])
-            self._is_leaf = part.region.ops == _ONE_LEAF
 
     def source(self) -> _Out | None:
         """Where its one leaf comes from, if it has one that comes out as it is."""
@@ -142,41 +139,22 @@ class _Recipe:
 
     def entries(self, given: _Given) -> list[Any]:
         """Makes the entries at the region's top."""
-        if self._is_leaf:
-            return list(_arrays(self._pick(given.buckets[self._bucket].leaves)))  # type: ignore[index]
         if self._bucket is not None:
             leaves = _arrays(self._pick(given.buckets[self._bucket].leaves))
         else:
             leaves = [self._outside(leaf, given) for leaf in self._leaves]
+        if self._make is None:
+            self._make = self._maker()
         values: Sequence[Any] = self._values
         if self._kept:
             values = [given.value(one.number) if isinstance(one, _Kept) else _own(one) for one in values]
-        return self._built(leaves, values, given.objects)
+        return self._make(leaves, values, given.objects)
 
-    def _built(self, leaves: Sequence[Any], values: Sequence[Any], objects: Sequence[Any]) -> list[Any]:
-        if self._like is False:
-            return self._assembly(leaves, values, objects)
-        # JAX makes such a tree faster, once it has seen one.
-        if self._like is True:
-            numbered = self._assembly(*self._numbered(leaves, values), objects)
-            order, treedef = jax.tree_util.tree_flatten(numbered)
-            if not all(isinstance(number, _Kept) for number in order):
-                self._like = False
-                return self._assembly(leaves, values, objects)
-            self._like = (picker([number.number for number in order]), treedef)
-        pick, treedef = self._like
-        result: list[Any] = treedef.unflatten(pick([*leaves, *values]))
-        return result
-
-    def _numbered(self, leaves: Sequence[Any], values: Sequence[Any]) -> tuple[Sequence[Any], Sequence[Any]]:
-        """The same with numbers in the places of what is a leaf to JAX."""
-        ops = [op[0] for op in self.part.region.ops if op[0] not in (Op.LEAF, Op.OBJECT)]
-        count = len(leaves)
-        static = [
-            _Kept(count + index) if op is Op.STATIC and value is not None else value
-            for index, (op, value) in enumerate(zip(ops, values, strict=True))
-        ]
-        return [_Kept(number) for number in range(count)], static
+    def _maker(self) -> Callable[..., list[Any]]:
+        if self.part.region.is_leaf():
+            return _the_leaf
+        assembly = Assembly(self.part.region)
+        return _ByJax(assembly, self.part.region) if _is_of_jax(self.part, self._values) else assembly
 
     def _outside(self, source: _Out | _Kept, given: _Given) -> Any:
         if isinstance(source, _Kept):
@@ -185,10 +163,47 @@ class _Recipe:
         return source.spec.exit(value, given.call)
 
 
+def _the_leaf(leaves: Sequence[Any], values: Sequence[Any], objects: Sequence[Any]) -> list[Any]:
+    return list(leaves)
+
+
+class _ByJax:
+    """Makes a tree by JAX's own treedef, which is faster, once it was made twice."""
+
+    __slots__ = ("_assembly", "_calls", "_known", "_ops")
+
+    def __init__(self, assembly: Assembly, region: Region) -> None:
+        self._assembly, self._ops = assembly, region.kinds_of_values()
+        self._known: tuple[Pick, Any] | None = None
+        self._calls = 0
+
+    def __call__(self, leaves: Sequence[Any], values: Sequence[Any], objects: Sequence[Any]) -> list[Any]:
+        """Makes it: see `Assembly`."""
+        self._calls += 1
+        # What is made once, as by a transform that traces at each call, is not worth it.
+        if self._calls == 2:
+            self._known = self._learned(len(leaves), values, objects)
+        if self._known is None:
+            return self._assembly(leaves, values, objects)
+        pick, treedef = self._known
+        result: list[Any] = treedef.unflatten(pick([*leaves, *values]))
+        return result
+
+    def _learned(self, count: int, values: Sequence[Any], objects: Sequence[Any]) -> tuple[Pick, Any] | None:
+        """Where JAX's leaves stand among leaves and values, found by numbers in their places, and the treedef."""
+        static = [
+            _Kept(count + index) if op is Op.STATIC and value is not None else value
+            for index, (op, value) in enumerate(zip(self._ops, values, strict=True))
+        ]
+        order, treedef = jax.tree_util.tree_flatten(self._assembly(list(map(_Kept, range(count))), static, objects))
+        if not all(isinstance(number, _Kept) for number in order):
+            return None
+        return picker([number.number for number in order]), treedef
+
+
 def _is_of_jax(part: Part, values: Sequence[Any]) -> bool:
     """Whether JAX can make a region's tree anew from its leaves, and would make the same for every caller."""
-    region = part.region
-    ops = [op[0] for op in region.ops if op[0] not in (Op.LEAF, Op.OBJECT)]
+    region, ops = part.region, part.region.kinds_of_values()
     if part.cls is not None or region.children or ops.count(Op.TREE) < _MANY:
         return False
     return all(
@@ -458,11 +473,11 @@ class _Departing:
         self.arrival, self.spec = arrival, spec
         self.objects, self.leaves = objects, leaves
         # Atoms are the same in every model; what the function captures is the same in every call.
-        hidden = range(*_span(arrival, values))
+        hidden = _hidden(arrival)
         self.values = {
             id(value): number
             for number, value in enumerate(values)
-            if number not in hidden and type(value) not in _SHARED and not isinstance(value, type)
+            if number not in hidden and type(value) not in ATOMS and not isinstance(value, type)
         }
         self.outputs = _Outputs(arrival, leaves)
         self.root_starts, self.object_starts = arrival.starts()
@@ -646,15 +661,15 @@ class _Departing:
             )
 
 
-def _span(arrival: Arrival, values: Sequence[Any]) -> tuple[int, int]:
+def _hidden(arrival: Arrival) -> range:
     """Numbers of the static values that stand in the hidden argument."""
     start = 0
     for name, part in arrival.roots.items():
-        count = sum(op[0] not in (Op.LEAF, Op.OBJECT) for op in part.region.ops)
+        count = len(part.region.kinds_of_values())
         if name == arrival.captured:
-            return start, start + count
+            return range(start, start + count)
         start += count
-    return 0, 0
+    return range(0)
 
 
 def _gathered(arrival: Arrival, changed: Mapping[int, _Recipe]) -> tuple[tuple[_Values, ...], dict[int, _Recipe]]:
@@ -669,7 +684,7 @@ def _gathered(arrival: Arrival, changed: Mapping[int, _Recipe]) -> tuple[tuple[_
             isinstance(kind, Reference)
             and source is not None
             and recipe.part.region == before.region
-            and before.region.ops == _ONE_LEAF
+            and before.region.is_leaf()
         ):
             _, _, cells, values = together.setdefault((id(kind), source.bucket), (kind, source.bucket, [], []))
             cells.append(number)

@@ -397,16 +397,6 @@ class _Planned:
         return _Done(self.built.arguments, tuple(outs[2:]), self.built, self.values(), outs[1].value.numbers, run)
 
 
-def _deleted(buckets: Iterable[Bucket]) -> list[str]:
-    """Names of the leaves that were donated to an earlier call."""
-    return [
-        name
-        for bucket in buckets
-        for name, leaf in zip(bucket.layout.names, bucket.leaves, strict=True)
-        if isinstance(leaf, jax.Array) and not isinstance(leaf, jax.core.Tracer) and leaf.is_deleted()
-    ]
-
-
 @dataclasses.dataclass(slots=True)
 class _Done:
     """See `liftcore.protocol.Done`."""
@@ -668,7 +658,7 @@ class Lifted(Wrapper):
         self, error: Exception, call: Call, values: Mapping[str, Any], own: bool, buckets: Iterable[Bucket]
     ) -> NoReturn:
         """Raises what the user shall see."""
-        if isinstance(error, RuntimeError) and (gone := _deleted(buckets)):
+        if isinstance(error, RuntimeError) and (gone := [name for bucket in buckets for name in bucket.deleted()]):
             error.add_note(f"Deleted arrays, donated to an earlier call: {', '.join(gone)}.")
         translated = _translated(error, call, values, own)
         if translated is None:

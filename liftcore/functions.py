@@ -199,10 +199,6 @@ def rebuild(fn: types.FunctionType, replaced: Mapping[Slot, Any]) -> types.Funct
     return new
 
 
-# Values of these types hold nothing, and are no objects.
-_ATOMS = (int, float, complex, bool, str, bytes, types.NoneType)
-
-
 def _standing(fn: types.FunctionType | None, slot: Slot) -> Any:
     place, which = slot[0], cast("Any", slot[1])
     if fn is None:
@@ -272,7 +268,7 @@ def _weakly(value: Any) -> Callable[[], Any]:
     try:
         return weakref.ref(value)
     except TypeError:
-        return functools.partial(_itself, value) if type(value) in _ATOMS else _nothing
+        return functools.partial(_itself, value) if type(value) in contents.ATOMS else _nothing
 
 
 def _itself(value: Any) -> Any:

@@ -20,6 +20,7 @@ from typing import Any
 
 from liftcore import functions, statics
 from liftcore.buckets import Pick, picker
+from liftcore.contents import ATOMS
 from liftcore.families import kind_of
 from liftcore.paths import like_jax
 from liftcore.protocol import Node, Reference
@@ -36,8 +37,8 @@ class Unguarded(Exception):
     """There is something that cannot be watched: no plan."""
 
 
-# Values of these types are the same if they have one type and are equal.
-_ATOMS = frozenset((str, bytes, bool, int, type(None)))
+# Values of these types are the same if they have one type and are equal: zeros and NaNs among floats are not.
+_ATOMS = ATOMS - {float, complex}
 
 
 class _Statics:
@@ -134,8 +135,10 @@ class _Level:
         groups: dict[Any, list[int]] = collections.defaultdict(list)
         for index, op in enumerate(ops):
             if op is Op.TREE:
-                groups[_group(values[index])].append(index)
-        self._groups = [(group(values, some, standing), picker(some, len(values))) for group, some in groups.items()]
+                groups[_group(values[index]), isinstance(kind_of(self._types[index]), Node)].append(index)
+        self._groups = [
+            (group(values, some, standing), picker(some, len(values))) for (group, _), some in groups.items()
+        ]
         self.order = [branch for group, _ in self._groups for branch in group.order]
 
     def is_like(self, values: Sequence[Any]) -> bool:
@@ -166,7 +169,8 @@ class _Contents:
         self._own = all(_is_own(items, tree) for items, tree in zip(self._items, trees, strict=True))
         contents = self._contents(trees)
         self._keys, self._sizes = list(_flat(contents)), list(map(len, contents))
-        self._types = list(map(type, self._keys))
+        # Equal keys of two types are two keys; names of attributes are of one.
+        self._types = None if self._own else list(map(type, self._keys))
         self.order = [
             branch
             for index, content in zip(positions, contents, strict=True)
@@ -179,12 +183,14 @@ class _Contents:
         return list(map(_applied, self._items, trees))
 
     def below(self, trees: Sequence[Any]) -> Iterable[Any] | None:
-        """The entries of all; None if keys are others. Equal keys of two types are two keys."""
+        """The entries of all; None if keys are others."""
         contents = self._contents(trees)
         keys = list(_flat(contents))
-        if keys != self._keys or list(map(len, contents)) != self._sizes or list(map(type, keys)) != self._types:
+        if keys != self._keys or list(map(len, contents)) != self._sizes:
             return None
-        return _flat(map(_VALUES, contents))
+        if self._types is None:
+            return _flat(map(dict.values, contents))  # type: ignore[arg-type]
+        return _flat(map(_VALUES, contents)) if list(map(type, keys)) == self._types else None
 
 
 class _Sequences:
@@ -509,7 +515,7 @@ class Known:
             raise Unguarded
         self._read = readers.pop() if readers else list
         self._cells = [objects[number] for number in cells if number]
-        plain = [number for number in cells if self.parts[number].region.ops == ((Op.LEAF,),)]
+        plain = [number for number in cells if self.parts[number].region.is_leaf()]
         self._root_is_cell = cells[:1] == [0]
         if self._root_is_cell and plain[:1] != [0]:
             raise Unguarded

@@ -440,7 +440,7 @@ def _planned(
     values: list[tuple[int, int, int] | None] = []
     tree = 0
     for argument, part in enumerate(tops):
-        kinds = [op[0] for op in part.region.ops if op[0] not in (Op.LEAF, Op.OBJECT)]
+        kinds = part.region.kinds_of_values()
         if part.region.ops[0][0] is Op.TREE:
             at = itertools.count()
             values += [None if kind is Op.TREE else (tree, next(at), _OF_TREE) for kind in kinds]

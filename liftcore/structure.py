@@ -51,6 +51,9 @@ class Op(enum.Enum):
     TREE = "tree"
 
 
+_ONE_LEAF = ((Op.LEAF,),)
+
+
 @dataclasses.dataclass(slots=True, eq=False)
 class Region:
     """The program of one region; compares by header, instructions and children.
@@ -79,6 +82,14 @@ class Region:
 
     def __hash__(self) -> int:
         return hash((self.header, self.ops, self.children))
+
+    def kinds_of_values(self) -> list[Op]:
+        """The instructions that have a value, in order: a static value, or what rebuilds a tree."""
+        return [op[0] for op in self.ops if op[0] not in (Op.LEAF, Op.OBJECT)]
+
+    def is_leaf(self) -> bool:
+        """Whether one leaf is all that there is."""
+        return self.ops == _ONE_LEAF
 
 
 @dataclasses.dataclass(slots=True)
@@ -227,11 +238,9 @@ class Assembly:
 
     def __init__(self, region: Region) -> None:
         # Places: leaves, then values, then objects, then trees in the order in which they are made.
-        kinds = [op[0] for op in region.ops]
-        leaf = kinds.count(Op.LEAF)
-        values = [number for number, kind in enumerate(kinds) if kind not in (Op.LEAF, Op.OBJECT)]
-        child = leaf + len(values) + len(region.children)
-        tree, value = child, leaf + len(values)
+        leaf = len(region.leaf_keys)
+        value = leaf + len(region.kinds_of_values())
+        tree = child = value + len(region.children)
         self._children = region.children
         self._trees: list[tuple[int, list[int]]] = []
         stack: list[int] = []
@@ -274,7 +283,7 @@ class Assembly:
 
 def assemble(part: Part, leaves: Sequence[Any], values: Sequence[Any], objects: Sequence[Any]) -> list[Any]:
     """Runs a region's program once: see `Assembly`."""
-    return Assembly(part.region)(leaves, values, objects)
+    return list(leaves) if part.region.is_leaf() else Assembly(part.region)(leaves, values, objects)
 
 
 def build(roots: Mapping[str, Part], parts: Sequence[Part], leaves: Sequence[Any]) -> tuple[dict[str, Any], list[Any]]:
@@ -323,7 +332,7 @@ class Code:
 
 def gradient_values(part: Part) -> list[Any]:
     """The values of a part for a container of gradients: None for what is static by nature, not by its owner's word."""
-    kinds = [op[0] for op in part.region.ops if op[0] not in (Op.LEAF, Op.OBJECT)]
+    kinds = part.region.kinds_of_values()
     values = [value.container if isinstance(value, Code) else value for value in part.values]
     return [None if kind is Op.STATIC else value for kind, value in zip(kinds, values, strict=True)]
 

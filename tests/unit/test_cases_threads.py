@@ -1,7 +1,6 @@
 """Lifted functions serve several threads at once, their first compilation included."""
 
 import functools
-import threading
 
 import equinox as eqx
 import jax
@@ -11,25 +10,7 @@ import pytest
 
 import liftcore as lift
 from tests.models import Affine, Config, Counter, each_family, weights
-
-
-def in_threads(*programs):
-    barrier, results, errors = threading.Barrier(len(programs)), [None] * len(programs), []
-
-    def run(number):
-        try:
-            barrier.wait()
-            results[number] = programs[number]()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(len(programs))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors, errors
-    return results
+from tests.threads import in_threads
 
 
 @each_family

@@ -1,14 +1,11 @@
-"""What plans keep alive (nothing), how many there are, what they count, and where else they are right."""
+"""What plans count, and where else they are right. What they keep alive: `test_plans_memory.py`."""
 
 from __future__ import annotations
 
-import contextlib
-import copy
 import gc
-import pickle
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -31,9 +28,6 @@ class Model(lift.Module):
         self.child = Leaf()
         self.items = [Leaf()]
 
-    def hello(self) -> str:
-        return "hello"
-
 
 def _step(model: Model) -> Any:
     model.child.w.value = model.child.w.value + 1
@@ -44,54 +38,6 @@ def _planned(step: Any, *args: Any) -> None:
     for _ in range(4):
         step(*args)
     assert step.stats().planned > 0
-
-
-@contextlib.contextmanager
-def _no_collection() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-
-
-def test_a_model_without_cycles_is_freed_at_once() -> None:
-    model, step = Model(), lift.jit(lambda model: _step(model))
-    _planned(step, model)
-    with _no_collection():
-        known = weakref.ref(model), weakref.ref(model.child.w)
-        del model
-        assert [one() for one in known] == [None, None]
-
-
-def _with_parent() -> Model:
-    model = Model()
-    model.child.other = model
-    return model
-
-
-def _with_method() -> Model:
-    model = Model()
-    model.child.other = model.hello
-    return model
-
-
-def _with_closure() -> Model:
-    model = Model()
-    model.child.other = lambda: model
-    return model
-
-
-@pytest.mark.parametrize("make", [_with_parent, _with_method, _with_closure])
-def test_a_model_with_cycles_is_freed(make: Callable[[], Model]) -> None:
-    model, step = make(), lift.jit(lambda model: _step(model))
-    for _ in range(4):
-        step(model)
-    known = weakref.ref(model)
-    del model
-    gc.collect()
-    assert known() is None
 
 
 def test_of_two_models_that_share_variables_each_is_freed() -> None:
@@ -119,16 +65,6 @@ def test_of_two_models_that_share_variables_each_is_freed() -> None:
     assert known[1]() is None
 
 
-def test_a_module_swapped_out_is_freed_with_the_next_call() -> None:
-    model, step = Model(), lift.jit(lambda model: _step(model))
-    _planned(step, model)
-    known = weakref.ref(model.child)
-    model.child = Leaf()
-    step(model)
-    gc.collect()
-    assert known() is None
-
-
 def test_what_a_function_captures_is_freed_with_it() -> None:
     def made() -> list[weakref.ref[Any]]:
         model = Model()
@@ -142,52 +78,6 @@ def test_what_a_function_captures_is_freed_with_it() -> None:
     known = made()
     gc.collect()
     assert [one() for one in known] == [None, None]
-
-
-def test_an_equinox_module_that_a_function_in_it_closes_over_is_freed() -> None:
-    class Module(eqx.Module):
-        w: jax.Array
-        f: Any = eqx.field(static=True)
-
-    def made() -> Module:
-        box: list[Any] = []
-        module = Module(jnp.ones(2), lambda: box)
-        box.append(module)
-        return module
-
-    module = made()
-    step = lift.jit(lambda module: module.w * 2)
-    _planned(step, module)
-    known = weakref.ref(module)
-    del module
-    gc.collect()
-    assert known() is None
-
-
-@pytest.mark.parametrize(
-    "copied", [copy.copy, copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model)), lift.clone]
-)
-def test_plans_are_no_part_of_a_model(copied: Callable[[Model], Model]) -> None:
-    model, step = Model(), lift.jit(lambda model: _step(model))
-    before = repr(model), sorted(vars(model))
-    _planned(step, model)
-    assert (repr(model), sorted(vars(model))) == before
-    twin = copied(model)
-    for _ in range(4):
-        value = twin.child.w.value
-        step(twin)
-        np.testing.assert_array_equal(twin.child.w.value, value + 1)
-
-
-def test_many_small_arguments_keep_few_plans() -> None:
-    by_static = lift.jit(lambda x, n: x, static_argnums=1)
-    by_shape = lift.vmap(lambda x: x)
-    for number in range(60):
-        by_static(1.0, number)
-    for number in range(1, 300):
-        by_shape(np.ones(number, np.float32))
-    assert by_static.stats().plans <= 32
-    assert by_shape.stats().plans <= 256
 
 
 def test_a_training_loop_traces_once_and_goes_by_a_plan() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -15,28 +14,9 @@ import pytest
 
 import liftcore as lift
 from tests.models import Affine, Counter, weights
+from tests.threads import in_threads
 
 _TURNS = 30
-
-
-def _in_threads(*programs: Callable[[], Any]) -> list[Any]:
-    """Runs programs at the same time; their results."""
-    barrier, results, errors = threading.Barrier(len(programs)), [None] * len(programs), []
-
-    def run(number: int) -> None:
-        try:
-            barrier.wait()
-            results[number] = programs[number]()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(len(programs))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors, errors
-    return results
 
 
 def _several(step: Callable[[Any], Any], model: Any) -> list[float]:
@@ -59,7 +39,7 @@ _each_transform = pytest.mark.parametrize("transform", _TRANSFORMS.values(), ids
 def test_two_threads_update_their_own_models(transform: Callable[[Any], Any]) -> None:
     step = transform(lambda counter: counter.add(1.0))
     models = [Counter(np.float32(start)) for start in (10, 50)]
-    results = _in_threads(*(functools.partial(_several, step, model) for model in models))
+    results = in_threads(*(functools.partial(_several, step, model) for model in models))
     assert results == [_counted(10), _counted(50)]
     assert step.stats().calls == 2 * _TURNS
     assert step.stats().planned > _TURNS
@@ -81,7 +61,7 @@ def test_two_threads_hand_their_own_equinox_modules_on() -> None:
             tree = step(tree)
         return float(tree.count), tree.name
 
-    results = _in_threads(functools.partial(run, "a"), functools.partial(run, "bb"))
+    results = in_threads(functools.partial(run, "a"), functools.partial(run, "bb"))
     assert results == [(_TURNS, "a"), (2 * _TURNS, "bb")]
     assert step.stats().planned > _TURNS
     assert step.stats().traces == 2
@@ -92,7 +72,7 @@ def test_a_race_on_the_first_call_traces_once_and_both_get_plans(transform: Call
     for _ in range(10):
         step = transform(lambda counter: counter.add(1.0))
         models = [Counter(np.float32(start)) for start in range(3)]
-        results = _in_threads(*(functools.partial(step, model) for model in models))
+        results = in_threads(*(functools.partial(step, model) for model in models))
         assert list(map(float, results)) == [1.0, 2.0, 3.0]
         assert step.stats().traces == 1
         for model in models:
@@ -113,7 +93,7 @@ def test_two_functions_read_one_model(captured: bool) -> None:
     def run(step: Any) -> list[Any]:
         return [step(None if captured else model, x) for _ in range(_TURNS)]
 
-    results = _in_threads(*(functools.partial(run, step) for step in steps))
+    results = in_threads(*(functools.partial(run, step) for step in steps))
     for result, right in zip(results, (model(x), model(2 * x)), strict=True):
         np.testing.assert_allclose(result, np.broadcast_to(right, (_TURNS, 3)), rtol=1e-6)
     for step in steps:
@@ -128,7 +108,7 @@ def test_two_threads_read_one_model_by_one_function() -> None:
     def run() -> list[Any]:
         return [step(model, x) for _ in range(_TURNS)]
 
-    for result in _in_threads(run, run):
+    for result in in_threads(run, run):
         np.testing.assert_allclose(result, np.broadcast_to(model(x), (_TURNS, 3)), rtol=1e-6)
     assert step.stats().planned > 0
     assert step.stats().traces == 1
@@ -179,7 +159,7 @@ def test_one_thread_changes_its_model_while_another_calls(change: Callable[[Any,
             assert float(step(quiet)) == 1.0
             assert float(quiet.count.count.value) == turn + 1
 
-    _in_threads(run_changing, run_quiet)
+    in_threads(run_changing, run_quiet)
     assert float(changing.count.count.value) == float(quiet.count.count.value) == 3 * _TURNS
     assert step.stats().calls == 6 * _TURNS
     assert step.stats().planned > _TURNS
@@ -192,7 +172,7 @@ def test_a_cache_is_cleared_while_another_thread_calls() -> None:
         for _ in range(_TURNS):
             step.clear_cache()
 
-    _, result = _in_threads(clear, functools.partial(_several, step, counter))
+    _, result = in_threads(clear, functools.partial(_several, step, counter))
     assert result == _counted(0)
     _several(step, counter)
     before = step.stats()
@@ -217,7 +197,7 @@ def test_an_error_in_one_thread_is_no_error_of_another() -> None:
             with pytest.raises(KeyError):
                 step(failing, jnp.zeros(turn % 3 + 1))
 
-    _, result = _in_threads(fail, functools.partial(_several, lambda counter: step(counter, jnp.zeros(())), right))
+    _, result = in_threads(fail, functools.partial(_several, lambda counter: step(counter, jnp.zeros(())), right))
     assert result == _counted(0)
     assert float(failing.count.value) == _TURNS - 1
     assert step.stats().planned > _TURNS

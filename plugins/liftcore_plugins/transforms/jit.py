@@ -43,10 +43,6 @@ def _distinct(bucket: Bucket, kept: Sequence[Bucket]) -> Bucket:
     return Bucket([once(leaf) for leaf in bucket.leaves], bucket.layout)
 
 
-def _is_deleted(leaf: Any) -> bool:
-    return isinstance(leaf, jax.Array) and not isinstance(leaf, jax.core.Tracer) and leaf.is_deleted()
-
-
 class Lowered:
     """A lowered program: see `Jitted.lower`. It has what `jax.stages.Lowered` has, such as `as_text`."""
 
@@ -124,8 +120,7 @@ class _Donating:
         try:
             return self._jitted(*kept[:position], _distinct(donated, kept), *kept[position:])
         except Exception as error:
-            gone = [name for name, leaf in zip(donated.layout.names, donated.leaves, strict=True) if _is_deleted(leaf)]
-            if gone:
+            if gone := donated.deleted():
                 error.add_note(f"Donated to the call that failed, and gone: {', '.join(gone)}.")
             raise
 
