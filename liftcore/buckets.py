@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Callable, Sequence
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -15,11 +17,33 @@ __all__ = ["Bucket", "Layout", "Opaque", "Pick", "picker"]
 Pick = Callable[[Sequence[Any]], Sequence[Any]]
 
 
-@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+@dataclasses.dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Layout:
-    """Names of a bucket's places, such as "model.blocks[2].kernel"; compared by identity, one a program."""
+    """Names of a bucket's places, such as "model.blocks[2].kernel"; compared by identity, which is fast: see `of`."""
 
     names: tuple[str, ...]
+
+    @staticmethod
+    def of(names: Iterable[str]) -> Layout:
+        """The one layout with these names, so that two buckets of the same places are the same to JAX.
+
+        Args:
+          names: of each place, in order.
+
+        Example:
+          >>> Layout.of(["model.w"]) is Layout.of(["model.w"])
+          True
+        """
+        key = tuple(names)
+        with _lock:
+            found = _layouts.get(key)
+            if found is None:
+                found = _layouts[key] = Layout(key)
+            return found
+
+
+_layouts: weakref.WeakValueDictionary[tuple[str, ...], Layout] = weakref.WeakValueDictionary()
+_lock = threading.Lock()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -346,7 +346,7 @@ class _Outputs:
         return tuple(
             Bucket(
                 tuple(self._leaves[index]),
-                self._arrival.layouts[key] if key in self._placed else Layout(tuple(self._names[index])),
+                self._arrival.layouts[key] if key in self._placed else Layout.of(self._names[index]),
             )
             for index, key in enumerate(self._arrival.outs)
         )

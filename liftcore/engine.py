@@ -720,7 +720,7 @@ class Lifted(Wrapper):
         numbers: dict[Hashable, list[int]] = {}
         for number in (*range(own, len(specs)), *range(own)):
             numbers.setdefault(specs[number].bucket_in, []).append(number)
-        layouts = {key: Layout(tuple(names[number] for number in some)) for key, some in numbers.items()}
+        layouts = {key: Layout.of(names[number] for number in some) for key, some in numbers.items()}
         arrival = Arrival(
             call,
             {name: found.part.bare() for name, found in forest.roots.items()},
