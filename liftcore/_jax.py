@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from typing import Any
+
 import jax
-from jax.extend.core import find_top_trace, get_opaque_trace_state
 
 __all__ = ["is_eager", "trace_state"]
 
-# JAX has one trace for what is computed at once, in all threads.
-with jax.ensure_compile_time_eval():
-    _EAGER: object = find_top_trace(())  # type: ignore[no-untyped-call]
+
+# jax.extend loads Pallas, which takes as long as all of liftcore: it waits for the first call.
+@functools.cache
+def _of_jax() -> tuple[Callable[..., Any], Callable[..., Any], object]:
+    """Finds the current trace; tells a trace from others; JAX's one trace for what is computed at once."""
+    from jax.extend.core import find_top_trace, get_opaque_trace_state
+
+    with jax.ensure_compile_time_eval():
+        return find_top_trace, get_opaque_trace_state, find_top_trace(())  # type: ignore[no-untyped-call]
 
 
 def is_eager() -> bool:
@@ -21,7 +30,8 @@ def is_eager() -> bool:
       >>> is_eager(), inside
       (True, [False])
     """
-    return find_top_trace(()) is _EAGER  # type: ignore[no-untyped-call]
+    find_top_trace, _, eager = _of_jax()
+    return find_top_trace(()) is eager
 
 
 def trace_state() -> object:
@@ -39,5 +49,6 @@ def trace_state() -> object:
       >>> outside == trace_state(), outside == inside[0]
       (True, False)
     """
-    state: object = get_opaque_trace_state()  # type: ignore[no-untyped-call]
+    _, get_opaque_trace_state, _ = _of_jax()
+    state: object = get_opaque_trace_state()
     return state

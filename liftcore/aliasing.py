@@ -101,12 +101,12 @@ class Assignment:
         """The site of one leaf below an object or argument."""
         reference = obj if obj is not None and isinstance(object_kind(obj), Reference) else None
         around = place.owners + (() if obj is None or reference is not None else (type(obj),)) + owners
-        site = Site(self._call, self._side, place.root, place.path + key, value, reference, around)
+        fields = (self._call, self._side, place.root, place.path + key, value, reference, around)
         for owner in (type(obj),) if reference is not None else reversed(around):
             family = family_of(owner)
             if family is not None:
-                return dataclasses.replace(site, tags=family.tags(site))
-        return dataclasses.replace(site, tags=inexact_is_param(site))
+                return Site(*fields, family.tags(Site(*fields)))
+        return Site(*fields, inexact_is_param(Site(*fields)))
 
     def _specs(self, place: Place, obj: Any, prefix: Any, found: Found) -> tuple[Spec, ...]:
         return tuple(

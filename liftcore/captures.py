@@ -28,13 +28,14 @@ class Frame:
       token: identifies the frame to the cells made in it.
       parent: the frame around it, or None.
       hidden: inner cell by id of the captured cell that it stands for.
-      passed: where a cell was passed, by id: reading it as a captured one too is an error.
+      passed: where a cell was passed (the text of it is for messages), by id: reading it as a captured one too is an
+        error.
       missing: captured cells by id that were read and are not hidden inputs yet.
     """
 
     __slots__ = ("call", "hidden", "missing", "parent", "passed", "token")
 
-    def __init__(self, call: Call, hidden: Mapping[int, Any], passed: Mapping[int, str]) -> None:
+    def __init__(self, call: Call, hidden: Mapping[int, Any], passed: Mapping[int, object]) -> None:
         self.call = call
         self.token = object()
         self.parent: Frame | None = None

@@ -11,6 +11,7 @@ from __future__ import annotations
 import collections
 import copy
 import dataclasses
+import operator
 import re
 import types
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -524,6 +525,10 @@ class _Departing:
             before, given = self.arrival.parts[number], self.arrival.assigned[number]
             start = self.object_starts[number]
             restructured = now.part.region != before.region
+            mine = self.leaves[start : start + len(given.specs)]
+            same = not restructured and all(map(operator.is_, now.leaves, mine))
+            if same and not any(spec.carried for spec in given.specs):
+                continue
             olds = (
                 {key: index for index, key in enumerate(before.region.leaf_keys)}
                 if restructured
@@ -533,9 +538,7 @@ class _Departing:
                 index is None or leaf is not self.leaves[start + index]
                 for leaf, index in zip(now.leaves, map(olds.get, now.part.region.leaf_keys), strict=True)
             ]
-            if not (restructured or any(rewritten) or any(spec.carried for spec in given.specs)):
-                continue
-            if restructured or any(rewritten):
+            if not same:
                 self._check_captured(objects[number], given.place)
             if restructured:
                 self._check_restructured(assignment, number, objects[number], before, now)

@@ -41,9 +41,9 @@ from liftcore.errors import (
 from liftcore.families import kind_of
 from liftcore.functions import Wrapper
 from liftcore.paths import CAPTURED, Path, text
-from liftcore.plans import Found, Plans, Stats
+from liftcore.plans import Match, Plans, Stats
 from liftcore.protocol import STATIC, Arguments, Call, LiftSpec, Program, Reference, Site, Spec
-from liftcore.structure import Forest, build
+from liftcore.structure import Forest, Found, Place, build
 from liftcore.walk import Static, Walk
 
 __all__ = ["BoundLifted", "Lifted", "Prepared", "lift"]
@@ -183,8 +183,8 @@ class _Again(BaseException):
     """A trace read captured cells that are not hidden inputs yet: it is made again, with them."""
 
 
-class _Traced(BaseException):
-    """A planned call traces the user's function: it is made again without the plan."""
+class _Stale(BaseException):
+    """JAX traces the user's function since a plan is not for these arguments: the call is made again without it."""
 
 
 class _Pure:
@@ -207,7 +207,7 @@ class _Pure:
                 ways=["Trace within the call: wrap the whole computation in the outer transform."],
             )
         if isinstance(prepared, _Planned):
-            raise _Traced
+            prepared = prepared.split()
         self._plans.traces += 1
         arrival, call = built.arrival, built.arrival.call
         leaves: list[Any] = [None] * len(built.specs)
@@ -314,13 +314,18 @@ class Prepared:
             for layout, numbers in self.built.gathers
         )
 
-    def passed(self) -> dict[int, str]:
+    def passed(self) -> dict[int, Place]:
         """Where each cell was passed, by id."""
         return {
-            id(obj): str(place)
+            id(obj): place
             for place, obj, _ in self.forest
             if place.root != CAPTURED and obj is not None and isinstance(kind_of(type(obj)), Reference)
         }
+
+    def is_own(self, error: Exception) -> bool:
+        """Whether the user's function raised this, which is forgotten then, with all that its traceback holds."""
+        own, self.raised = error is self.raised, None
+        return own
 
     def running(self) -> contextlib.AbstractContextManager[None]:
         """Within this context the program may be traced."""
@@ -347,13 +352,36 @@ class _Planned:
     Args:
       found: what the plan says.
       values: the arguments.
+      prepare: takes the call apart, but for its objects; None if the program is not for these arguments.
     """
 
-    __slots__ = ("_found", "_values", "built")
+    __slots__ = ("_found", "_prepare", "_prepared", "_values", "built")
 
-    def __init__(self, found: Found[_Built], values: Sequence[Any]) -> None:
+    def __init__(
+        self,
+        found: Match[_Built],
+        values: Sequence[Any],
+        prepare: Callable[[Match[_Built]], Prepared | None],
+    ) -> None:
         self.built = found.program
-        self._found, self._values = found, values
+        self._found, self._values, self._prepare = found, values, prepare
+        self._prepared: Prepared | None = None
+
+    def split(self) -> Prepared:
+        """The same call taken apart, to be traced: objects are what the plan knows, arguments are looked at again.
+
+        Raises:
+          _Stale: the program is not for these arguments.
+        """
+        if self._prepared is None and not self.is_stale():
+            self._prepared = self._prepare(self._found)
+        if self._prepared is None:
+            raise _Stale
+        return self._prepared
+
+    def is_own(self, error: Exception) -> bool:
+        """Whether the user's function raised this."""
+        return self._prepared is not None and self._prepared.is_own(error)
 
     @property
     def call(self) -> Call:
@@ -541,8 +569,8 @@ class Lifted(Wrapper):
             values, signature = (*values, *kwargs.values()), (owner is None, len(args), *kwargs)
         found = plans.find(signature, values)
         if found is not None:
-            planned = _Planned(found, values)
-            outs = self._follow(found, planned)
+            planned = _Planned(found, values, functools.partial(self._split, args, kwargs))
+            outs = self._follow(planned)
             if outs is not None:
                 plans.calls += 1
                 plans.planned += 1
@@ -558,22 +586,19 @@ class Lifted(Wrapper):
         plans.calls += 1
         return self.finish(prepared, outs)
 
-    def _follow(self, found: Found[_Built], planned: _Planned) -> Any:
+    def _follow(self, planned: _Planned) -> Any:
         """Runs a planned call; None if it has to be made without the plan."""
         _active.calls.append(planned)
         try:
-            outs = planned.built.run(*planned.buckets())
-        except _Traced:
-            found.traced()
+            return planned.built.run(*planned.buckets())
+        except (_Stale, _Again):
             return None
         except Exception as error:
             if planned.is_stale():
                 return None
-            self._fail(error, planned.call, planned.values(), False, planned.buckets())
+            self._fail(error, planned.call, planned.values(), planned.is_own(error), planned.buckets())
         finally:
             _active.calls.pop()
-        found.went()
-        return outs
 
     def stats(self) -> Stats:
         """Counts of calls, traces, programs and plans, of all that wrap the same function in the same way.
@@ -642,7 +667,7 @@ class Lifted(Wrapper):
             except _Again:
                 continue
             except Exception as error:
-                own, prepared.raised = error is prepared.raised, None
+                own = prepared.is_own(error)
                 self._fail(error, prepared.call, prepared.bound.values, own, prepared.buckets())
             return prepared, result
         raise CaptureError(
@@ -668,9 +693,7 @@ class Lifted(Wrapper):
     def prepare(self, *args: Any, **kwargs: Any) -> Prepared:
         """Splits one call: its program, and the buckets to run it on."""
         call = Call(self._spec.name, self._targets[0].name, self._spec.size, self._spec.params)
-        functions = tuple(target.function for target in self._targets)
-        bound = self._targets[0].bind(call, args, kwargs, (functions, self._cache.cells()))
-        prefix = self._spec.ins(bound.arguments)
+        bound, prefix = self._bound(call, args, kwargs)
         if prefix.keys() != bound.values.keys():
             raise PrefixError(
                 str(call),
@@ -698,6 +721,31 @@ class Lifted(Wrapper):
         if built is None:
             built = self._cache.keep(key, self._build(call, bound, forest, prefix, kinds))
         return Prepared(built, bound, forest, leaves, forest.values(), cells, fresh)
+
+    def _bound(self, call: Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Bound, Mapping[str, Any]]:
+        """The arguments by name, and their prefixes."""
+        functions = tuple(target.function for target in self._targets)
+        bound = self._targets[0].bind(call, args, kwargs, (functions, self._cache.cells()))
+        return bound, self._spec.ins(bound.arguments)
+
+    def _split(self, args: Sequence[Any], kwargs: Mapping[str, Any], match: Match[_Built]) -> Prepared | None:
+        """Splits a call that a plan is for: as `prepare` does, with objects as they are known."""
+        built, objects = match.program, match.objects()
+        arrival = built.arrival
+        bound, prefix = self._bound(arrival.call, args, kwargs)
+        places = [arrival.assigned[number].place for number in range(len(objects))]
+        walk = Walk(str(arrival.call), objects, places)
+        roots = {name: walk.argument(name, value) for name, value in _roots(bound, prefix).items()}
+        if len(walk.objects) > len(objects) or any(
+            roots[name].part.region != part.region for name, part in arrival.roots.items()
+        ):
+            return None
+        leaves = match.all_leaves()
+        own = iter(leaves[match.plan.own :])
+        found = [Found(part, [next(own) for _ in part.region.leaf_keys], [], []) for part in match.parts()]
+        forest = Forest(roots, walk.objects, found, places)
+        _, cells = bound.values[CAPTURED]
+        return Prepared(built, bound, forest, leaves, forest.values(), cells, fresh=False)
 
     def _build(
         self, call: Call, bound: Bound, forest: Forest, prefix: Mapping[str, Any], kinds: tuple[tuple[Any, ...], ...]
@@ -769,6 +817,11 @@ class Lifted(Wrapper):
         ]
 
 
+def _roots(bound: Bound, prefix: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments as they are taken apart: some are static as a whole."""
+    return {name: Static(value) if prefix[name] is STATIC else value for name, value in bound.values.items()}
+
+
 def _taken_apart(call: Call, bound: Bound, prefix: Mapping[str, Any]) -> tuple[Forest, tuple[Any, ...]]:
     """Takes the arguments apart; returns the captured cells that are hidden inputs too.
 
@@ -777,8 +830,7 @@ def _taken_apart(call: Call, bound: Bound, prefix: Mapping[str, Any]) -> tuple[F
     """
 
     def walk(functions: Any, cells: tuple[Any, ...], outside: Container[int] = ()) -> Forest:
-        roots = {name: Static(value) if prefix[name] is STATIC else value for name, value in bound.values.items()}
-        return Walk(str(call), outside=outside).forest({**roots, CAPTURED: (functions, cells)})
+        return Walk(str(call), outside=outside).forest({**_roots(bound, prefix), CAPTURED: (functions, cells)})
 
     functions, cells = bound.values[CAPTURED]
     try:

@@ -53,7 +53,10 @@ def kind_of(cls: type) -> Reference | Node | None:
 
     The family is found by the import roots of the class and its bases, loaded on first use, and asked once.
     """
-    return _lookup(cls)[1]
+    # Asked for every object of a walk: the usual answer without another call.
+    known = _known
+    found = known.owned.get(cls) if known.version == registry.families.version else None
+    return _lookup(cls)[1] if found is None else found[1]
 
 
 def family_of(cls: type) -> Family | None:

@@ -283,7 +283,7 @@ def update(obj: T, *states: Any) -> T:
             why="The state has a path that the object does not have.",
             ways=["Take the state from an object of the same structure: lift.state(obj)."],
         )
-    renewed: list[tuple[Any, Found, list[Any]]] = []
+    renewed: list[tuple[Any, Found, Sequence[Any]]] = []
     result: Any = obj
     for place, target, found in forest:
         paths = [place.path + key for key in found.part.region.leaf_keys]

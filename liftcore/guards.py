@@ -451,6 +451,7 @@ class Known:
                 lists.append(number)
             elif isinstance(kind, Node):
                 # What the walk sees of a node is a dict that lives with it: to look there is to see every change.
+                kind.tells(objects[number])  # changes from here on count
                 items = kind.items(objects[number])
                 if type(items) is not dict or kind.items(objects[number]) is not items or kind.static(objects[number]):
                     raise Unguarded

@@ -27,16 +27,13 @@ from liftcore.guards import Known, Shape, Taken, Unguarded, branches
 from liftcore.protocol import Notes, Reference
 from liftcore.structure import Forest, Op, Part
 
-__all__ = ["Found", "Plans", "Stats"]
+__all__ = ["Match", "Plans", "Stats"]
 
 B = TypeVar("B")
 
 # So many forms a function, and plans a form; the oldest go.
 _FORMS = 32
 _PLANS = 256
-
-# So many calls in turn that trace: the transform traces at every call.
-_TRACED = 2
 
 # A graph that changes again and again is looked at this often, at least.
 _RAREST = 64
@@ -154,7 +151,7 @@ def _kinds(leaves: Sequence[Any]) -> tuple[Hashable, ...]:
 
 
 @dataclasses.dataclass(slots=True)
-class Found(Generic[B]):
+class Match(Generic[B]):
     """What a plan says about a call.
 
     Attributes:
@@ -179,18 +176,19 @@ class Found(Generic[B]):
         every = [obj for index in self.plan.distinct for obj in self._known[index].objects(self._roots[index])]
         return self.plan.pick_objects(every)
 
-    def went(self) -> None:
-        """Notes that the call went by the plan."""
-        self.plan.traced = 0
-
-    def traced(self) -> None:
-        """Notes that the user's function was traced: after a few such calls in turn nobody follows the plan."""
-        self.plan.traced += 1
+    def parts(self) -> Sequence[Part]:
+        """Part of each object, by number."""
+        return self.plan.pick_objects([part for index in self.plan.distinct for part in self._known[index].parts])
 
     def leaf(self, number: int) -> Any:
         """A leaf by its number in the whole forest, in which those of arguments come first."""
         own = self.plan.own
         return self.leaves[number - own if number >= own else number + len(self.leaves) - own]
+
+    def all_leaves(self) -> list[Any]:
+        """All leaves in the order of those numbers."""
+        start = len(self.leaves) - self.plan.own
+        return [*self.leaves[start:], *self.leaves[:start]]
 
     def value(self, number: int) -> Any:
         """A static value by its number in the whole forest."""
@@ -218,7 +216,6 @@ class _Plan(Generic[B]):
       buckets: leaves of each bucket, from all leaves: those of objects come first.
       own: number of leaves that belong to arguments.
       values: where each static value comes from.
-      traced: how many calls, one after the other, traced the user's function all the same.
     """
 
     program: B
@@ -231,7 +228,6 @@ class _Plan(Generic[B]):
     buckets: Sequence[Pick]
     own: int
     values: Sequence[tuple[int, int, int] | None]
-    traced: int = 0
 
 
 class Stats(NamedTuple):
@@ -271,7 +267,7 @@ class Plans(Generic[B]):
     def __len__(self) -> int:
         return sum(len(form.plans) for form in self._forms)
 
-    def find(self, signature: Hashable, values: Sequence[Any]) -> Found[B] | None:
+    def find(self, signature: Hashable, values: Sequence[Any]) -> Match[B] | None:
         """Finds the plan for a call, with the leaves as they are now.
 
         Args:
@@ -296,13 +292,13 @@ class Plans(Generic[B]):
         kinds: tuple[Hashable, ...],
         roots: list[Any],
         trees: Sequence[Taken],
-    ) -> Found[B] | None:
+    ) -> Match[B] | None:
         memories = [_memory(root) for root in roots]
         known = [None if memory is None else memory.known for memory in memories]
         if None in known:
             return None
         plan = form.plans.get((tuple([one.serial for one in known]), kinds))  # type: ignore[union-attr]
-        if plan is None or plan.traced >= _TRACED:
+        if plan is None:
             return None
         if plan.version != registry.families.version or not plan.watch.holds():
             return None
@@ -324,7 +320,7 @@ class Plans(Generic[B]):
         every = plan.pick_leaves(found)
         if leaves:
             every = [*every, *leaves]
-        return Found(plan, every, values, roots, trees, known)  # type: ignore[arg-type]
+        return Match(plan, every, values, roots, trees, known)  # type: ignore[arg-type]
 
     def note(
         self,
@@ -361,11 +357,7 @@ class Plans(Generic[B]):
                 return
             form, kinds = self._form(signature, values, tops)
             key = (tuple(one.serial for one in known[: len(roots) - len(hidden.region.children)]), kinds)
-            before = form.plans.get(key)
-            if before is not None and before.traced >= _TRACED:
-                return
             plan = _planned(forest, tops, hidden, roots, known, watch, program, buckets)
-            plan.traced = 0 if before is None or before.program is not program else before.traced
         except (Unguarded, LiftError):
             return
         with self._lock:

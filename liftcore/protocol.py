@@ -261,7 +261,8 @@ class Node:
         need `items` to give the object's own dict, in which every change is seen.
       stamp: `stamp() -> value`, another one after the structure of any object changed that tells its changes; None if
         none does. A change that nobody told is still seen, unless it puts an equal value in the place of another.
-      tells: `tells(obj) -> bool`, whether this object tells its changes.
+      tells: `tells(obj) -> bool`, whether this object tells its changes from now on. It is asked before the object is
+        watched, and an object that was never asked need not tell.
     """
 
     items: Callable[[Any], Mapping[Any, Any]]

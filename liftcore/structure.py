@@ -24,6 +24,7 @@ from liftcore.protocol import EMPTY, Node, Reference
 
 __all__ = [
     "CONTAINERS",
+    "ONE_LEAF",
     "Assembly",
     "Code",
     "Forest",
@@ -51,7 +52,8 @@ class Op(enum.Enum):
     TREE = "tree"
 
 
-_ONE_LEAF = ((Op.LEAF,),)
+#: The program of a region that is one leaf.
+ONE_LEAF = ((Op.LEAF,),)
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -89,7 +91,7 @@ class Region:
 
     def is_leaf(self) -> bool:
         """Whether one leaf is all that there is."""
-        return self.ops == _ONE_LEAF
+        return self.ops == ONE_LEAF
 
 
 @dataclasses.dataclass(slots=True)
@@ -125,7 +127,7 @@ class Part:
 
     def bare(self) -> Part:
         """The same without values, to be kept longer than the objects that it was made from."""
-        return dataclasses.replace(self, values=())
+        return Part(self.region, (), self.cls, self.keys, self.metadata)
 
 
 @dataclasses.dataclass(slots=True)
@@ -281,9 +283,9 @@ class Assembly:
         return [places[place] for place in self._results]
 
 
-def assemble(part: Part, leaves: Sequence[Any], values: Sequence[Any], objects: Sequence[Any]) -> list[Any]:
+def assemble(part: Part, leaves: Sequence[Any], values: Sequence[Any], objects: Sequence[Any]) -> Sequence[Any]:
     """Runs a region's program once: see `Assembly`."""
-    return list(leaves) if part.region.is_leaf() else Assembly(part.region)(leaves, values, objects)
+    return leaves if part.region.is_leaf() else Assembly(part.region)(leaves, values, objects)
 
 
 def build(roots: Mapping[str, Part], parts: Sequence[Part], leaves: Sequence[Any]) -> tuple[dict[str, Any], list[Any]]:
@@ -298,7 +300,7 @@ def build(roots: Mapping[str, Part], parts: Sequence[Part], leaves: Sequence[Any
       The arguments by name, and the objects.
     """
     objects = [make_empty(part) for part in parts]
-    made: list[list[Any]] = []
+    made: list[Sequence[Any]] = []
     start = 0
     for part in (*roots.values(), *parts):
         stop = start + len(part.region.leaf_keys)

@@ -17,7 +17,7 @@ from liftcore.errors import StaticError, StructureError
 from liftcore.families import kind_of
 from liftcore.paths import CAPTURED, Path, like_jax, plain_key, text
 from liftcore.protocol import Node, Reference
-from liftcore.structure import CONTAINERS, Code, Forest, Found, Op, Part, Place, Region, object_kind
+from liftcore.structure import CONTAINERS, ONE_LEAF, Code, Forest, Found, Op, Part, Place, Region, object_kind
 
 __all__ = ["Static", "Walk", "described", "is_leaf", "opened"]
 
@@ -266,6 +266,9 @@ class Walk:
                 metadata = dict(metadata)
                 self._check_static(metadata, place, ("metadata",))
                 header = (cls, statics.key(metadata))
+            if is_leaf(value):  # what most cells hold
+                region = Region(header, ONE_LEAF, (), ((),), ())
+                return Found(Part(region, (), cls, metadata=metadata), [value], [()], [])
             entries: list[_Entry] = [(value, (), _Mode.ARGUMENT, (), frozenset())]
             return self._found(place, obj, entries, header, cls=cls, metadata=metadata)
         assert kind is not None, "only objects with identity are numbered"

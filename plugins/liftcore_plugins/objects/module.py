@@ -21,7 +21,7 @@ _OPTIONS = frozenset(inspect.signature(dataclasses.dataclass).parameters) - {"cl
 class _Attributes(Shown):
     """What a module is made of: a dict, and what is known of it."""
 
-    __slots__ = ("__dict__", "__weakref__", "_exposed", "_notes")
+    __slots__ = ("__dict__", "__weakref__", "_exposed", "_notes", "_watched")
 
 
 #: The dict itself, without the word that somebody has it.
@@ -30,6 +30,14 @@ contents = vars(_Attributes)["__dict__"].__get__
 _replace_contents = vars(_Attributes)["__dict__"].__set__
 _exposed = vars(_Attributes)["_exposed"]
 _is_exposed = slot_reader(_exposed)
+_watched = vars(_Attributes)["_watched"]
+_is_watched = slot_reader(_watched)
+
+
+def _tell(module: Module) -> None:
+    """Tells that the structure of a module was changed, if anybody has looked at it."""
+    if _is_watched(module):
+        changed()
 
 
 @dataclass_transform(eq_default=False, field_specifiers=(dataclasses.field, dataclasses.Field))
@@ -74,18 +82,18 @@ class Module(_Attributes):
     # Each change of attributes is told, so that a call need not look at all of them to see that there was none.
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(name, value)
-        changed()
+        _tell(self)
 
     def __delattr__(self, name: str) -> None:
         super().__delattr__(name)
-        changed()
+        _tell(self)
 
     @property
     def __dict__(self) -> dict[str, Any]:
         # Whoever has the dict can change it at any time without a word.
         if not _is_exposed(self):
             _exposed.__set__(self, True)
-            changed()
+            _tell(self)
         found: dict[str, Any] = contents(self)
         return found
 
@@ -93,13 +101,14 @@ class Module(_Attributes):
     def __dict__(self, new: dict[str, Any]) -> None:
         _replace_contents(self, new)
         _exposed.__set__(self, True)
+        _tell(self)
 
     def __getstate__(self) -> dict[str, Any]:
         return dict(contents(self))
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         contents(self).update(state)
-        changed()
+        _tell(self)
 
     def _shown(self) -> Iterable[tuple[str, Any]]:
         return list(contents(self).items())
@@ -121,10 +130,11 @@ def _fill(module: Module, entries: Mapping[str, Any]) -> None:
     own, new = contents(module), dict(entries)
     own.clear()
     own.update(new)
-    changed()
+    _tell(module)
 
 
 def _tells(module: Module) -> bool:
+    _watched.__set__(module, True)
     return not _is_exposed(module)
 
 

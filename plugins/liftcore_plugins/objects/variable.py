@@ -76,9 +76,9 @@ class Variable(Arithmetic, Shown):
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:  # noqa: D102
         self = super().__new__(cls)
-        self._metadata = EMPTY
-        self._token = captures.token()
-        self._trace = trace_state()
+        _write_metadata(self, EMPTY)
+        _write_token(self, captures.token())
+        _write_trace(self, trace_state())
         return self
 
     def __init__(self, value: Any, /, **metadata: Any) -> None:
@@ -226,10 +226,14 @@ def _updated(old: Any, index: Any, new: Any) -> Any:
 #: Raw writes, without the checks: for the engine, which carries values in and out.
 write = vars(Variable)["_value"].__set__
 _write_metadata = vars(Variable)["_metadata"].__set__
+_write_token = vars(Variable)["_token"].__set__
+_write_trace = vars(Variable)["_trace"].__set__
 
 
 def set_metadata(cell: Variable, metadata: Mapping[str, Any]) -> None:
     """Replaces all metadata, without the checks."""
+    if not metadata and cell._metadata is EMPTY:  # as in a new one: nothing changes
+        return
     _write_metadata(cell, MappingProxyType(dict(metadata)))
     changed()
 
@@ -240,7 +244,8 @@ def _read_all(cells: Iterable[Any]) -> list[Any]:
 
 def _make(cls: type[Variable], metadata: Mapping[str, Any]) -> Variable:
     cell = Variable.__new__(cls)
-    set_metadata(cell, metadata)
+    if metadata:
+        _write_metadata(cell, MappingProxyType(dict(metadata)))
     return cell
 
 
@@ -270,7 +275,7 @@ def _register(cls: type[Variable]) -> None:
     def unflatten(metadata: Mapping[str, Any], children: Iterable[Any]) -> Variable:
         cell = _make(cls, metadata)
         write(cell, *children)
-        cell._trace = None
+        _write_trace(cell, None)
         return cell
 
     jax.tree_util.register_pytree_with_keys(cls, flatten_with_keys, unflatten, flatten)
