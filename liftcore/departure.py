@@ -29,7 +29,7 @@ from liftcore.errors import CaptureError, CarryError, PrefixError, StructureErro
 from liftcore.families import kind_of
 from liftcore.paths import Path, text
 from liftcore.protocol import EMPTY, Arguments, Call, LiftSpec, Node, Reference, Site, Spec
-from liftcore.structure import Assembly, Code, Found, Op, Part, Place, Region, fill, make_empty, object_kind
+from liftcore.structure import Assembly, Built, Code, Found, Op, Part, Place, Region, fill, make_empty, object_kind
 from liftcore.walk import Walk
 
 __all__ = ["Arrival", "Departure", "depart", "merge"]
@@ -39,6 +39,7 @@ _UNFILLED = object()
 # So many trees in a result are worth a treedef.
 _MANY = 4
 _CHANGEABLE = (set, bytearray, collections.deque, types.SimpleNamespace)
+_FLAT = (Op.LEAF, Op.OBJECT, Op.STATIC)
 _CONSTANTS = (np.ndarray, np.generic, int, float, complex)
 
 
@@ -428,8 +429,8 @@ def depart(
     arrival: Arrival,
     spec: LiftSpec,
     passed: Arguments,
-    arguments: Mapping[str, Any],
-    objects: Sequence[Any],
+    inside: Built,
+    parts: Sequence[Part],
     leaves: Sequence[Any],
     values: Sequence[Any],
     out: Any,
@@ -440,8 +441,8 @@ def depart(
       arrival: the input side.
       spec: the transform.
       passed: how the arguments were passed.
-      arguments: the inner arguments, by name.
-      objects: the inner objects, by number.
+      inside: what was built inside: the arguments and objects that the function got.
+      parts: part of each object, by number, with its values.
       leaves: the inner leaves, by number, as the function got them.
       values: the static values that the inner arguments were built with, by number.
       out: what the function returned.
@@ -456,8 +457,8 @@ def depart(
       WriteError: something was written that may not be.
       StructureError: a change of structure cannot be carried out.
     """
-    replaced, out = spec.tie(passed, arguments, out)
-    return _Departing(arrival, spec, objects, leaves, values).run(replaced, out)
+    replaced, out = spec.tie(passed, inside.roots, out)
+    return _Departing(arrival, spec, inside, parts, leaves, values).run(replaced, out)
 
 
 class _Departing:
@@ -467,12 +468,14 @@ class _Departing:
         self,
         arrival: Arrival,
         spec: LiftSpec,
-        objects: Sequence[Any],
+        inside: Built,
+        parts: Sequence[Part],
         leaves: Sequence[Any],
         values: Sequence[Any],
     ) -> None:
         self.arrival, self.spec = arrival, spec
-        self.objects, self.leaves = objects, leaves
+        self.objects, self.leaves = inside.objects, leaves
+        self.entries, self.parts = inside.entries, parts
         # Atoms are the same in every model; what the function captures is the same in every call.
         hidden = _hidden(arrival)
         self.values = {
@@ -490,7 +493,7 @@ class _Departing:
         slots = _bind_slots(arrival, self.objects, replaced) if replaced else self.objects
         places = [arrival.assigned[number].place for number in range(count)]
         walk = Walk(str(arrival.call), slots, places, leaving=True)
-        found = [walk.content(number) for number in range(count)]
+        found = [self._untouched(slots[number], number) or walk.content(number) for number in range(count)]
         tops = {name: walk.argument(name, value) for name, value in replaced.items()}
         result = walk.argument("return", out)
         walk.follow(found)
@@ -518,6 +521,25 @@ class _Departing:
         concerned = bool(changed or made) or any(recipe.part.region.children for recipe in (final, *renewed.values()))
         departure = Departure(plain, others, made, renewed, final, tuple(self.numbers), concerned)
         return self.outputs.buckets(), departure
+
+    def _untouched(self, obj: Any, number: int) -> Found | None:
+        """What `Walk.content` would find, at a glance: of a plain object that still holds what it was filled with."""
+        part, entries, kind = self.parts[number], self.entries[number], object_kind(obj)
+        region = part.region
+        if obj is not self.objects[number] or type(obj) is not part.cls:
+            return None
+        if isinstance(kind, Reference):
+            if not region.is_leaf() or kind.read(obj) is not entries[0] or part.metadata or kind.metadata(obj):
+                return None
+        else:
+            assert kind is not None, "only objects with identity are numbered"
+            items = kind.items(obj)
+            if len(items) != len(entries) or not all(map(operator.is_, items.values(), entries)):
+                return None
+            if tuple(items) != part.keys or not _is_flat(part) or kind.static(obj):
+                return None
+        start, count = self.object_starts[number], len(region.leaf_keys)
+        return Found(part, list(self.leaves[start : start + count]), [()] * count, [()] * len(region.children))
 
     def _changed(self, assignment: Assignment, objects: Sequence[Any], found: Sequence[Found]) -> dict[int, _Recipe]:
         changed: dict[int, _Recipe] = {}
@@ -662,6 +684,15 @@ class _Departing:
                 ],
                 why=spec.readonly,
             )
+
+
+def _is_flat(part: Part) -> bool:
+    """Whether leaves, objects and atoms hang in an object, under names, and nothing that could change unseen."""
+    return (
+        part.cls is not dict
+        and all(op[0] in _FLAT for op in part.region.ops)
+        and all(type(value) in ATOMS for value in part.values)
+    )
 
 
 def _hidden(arrival: Arrival) -> range:

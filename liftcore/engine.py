@@ -220,16 +220,16 @@ class _Pure:
         with entered(frame):
             forest = prepared.forest
             parts = [found.part for found in forest.found]
-            roots, objects = build({name: found.part for name, found in forest.roots.items()}, parts, leaves)
-            functions, cells = roots[CAPTURED]
+            inside = build({name: found.part for name, found in forest.roots.items()}, parts, leaves)
+            functions, cells = inside.roots[CAPTURED]
             hidden.update(zip(map(id, prepared.cells), cells, strict=True))
             try:
-                out = prepared.bound.apply(functions[self._index], roots)
+                out = prepared.bound.apply(functions[self._index], inside.roots)
             except Exception as error:
                 prepared.raised = error
                 raise
             passed = prepared.bound.arguments
-            outs, departure = depart(arrival, self._spec, passed, roots, objects, leaves, values, out)
+            outs, departure = depart(arrival, self._spec, passed, inside, parts, leaves, values, out)
         if frame.missing:
             # Nothing of this try may remain, neither in JAX's caches nor in a trace around it.
             self._cache.report(frame.missing)

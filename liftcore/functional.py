@@ -231,8 +231,8 @@ def merge(structure: Structure, *states: Any) -> Any:
             + [f"too many: {text('obj', path)}" for path in extra[:5]],
             ways=["Pass all states that split returned: merge(structure, *states)."],
         )
-    roots, _ = build({"obj": structure.root}, structure.parts, [given[path] for path in structure.paths])
-    return roots["obj"]
+    built = build({"obj": structure.root}, structure.parts, [given[path] for path in structure.paths])
+    return built.roots["obj"]
 
 
 def state(obj: T, *wanted: Filter) -> Any:

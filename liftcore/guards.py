@@ -42,22 +42,22 @@ _ATOMS = ATOMS - {float, complex}
 
 
 class _Statics:
-    """Static values in fixed places among others, whose types are checked elsewhere."""
+    """Static values, whose types are checked elsewhere."""
 
-    def __init__(self, values: Sequence[Any], positions: Sequence[int]) -> None:
-        atoms = [position for position in positions if type(values[position]) in _ATOMS]
-        self._atoms = picker(atoms)
+    def __init__(self, values: Sequence[Any]) -> None:
+        atoms = [position for position, value in enumerate(values) if type(value) in _ATOMS]
+        self._atoms = picker(atoms, len(values))
         self._expected = list(self._atoms(values))
         self._others = [
-            (position, _weak(values[position]), statics.key(values[position]))
-            for position in positions
-            if position not in set(atoms)
+            (position, _weak(value), statics.key(value))
+            for position, value in enumerate(values)
+            if type(value) not in _ATOMS
         ]
 
     def hold(self, values: Sequence[Any]) -> bool:
         """Whether they are the same static values."""
         # Equal in C, by identity first; one of another type has been refused before.
-        if self._expected and list(self._atoms(values)) != self._expected:
+        if list(self._atoms(values)) != self._expected:
             return False
         for position, same, key in self._others:
             value = values[position]
@@ -120,150 +120,104 @@ class Taken:
     statics: Sequence[Any]
 
 
-class _Level:
-    """All that stands at one depth of a tree, and how to get to what stands below."""
+class _Source:
+    """The function that takes trees of one structure apart, while it is written.
 
-    def __init__(self, values: Sequence[Any], standing: Sequence[Branch]) -> None:
-        ops = [branch.op[0] for branch in standing]
-        self._types = list(map(type, values))
-        leaves, objects, static = (
-            [index for index, op in enumerate(ops) if op in wanted]
-            for wanted in ((Op.LEAF,), (Op.OBJECT,), (Op.STATIC, Op.KEPT))
-        )
-        self._statics = _Statics(values, static) if static else None
-        self.picks = [(index, picker(some)) for index, some in enumerate((leaves, objects, static)) if some]
-        groups: dict[Any, list[int]] = collections.defaultdict(list)
-        for index, op in enumerate(ops):
-            if op is Op.TREE:
-                groups[_group(values[index]), isinstance(kind_of(self._types[index]), Node)].append(index)
-        self._groups = [
-            (group(values, some, standing), picker(some, len(values))) for (group, _), some in groups.items()
-        ]
-        self.order = [branch for group, _ in self._groups for branch in group.order]
+    One line after the other, without a loop, is what Python runs fastest, as `dataclasses` does for an `__init__`.
+    """
 
-    def is_like(self, values: Sequence[Any]) -> bool:
-        """Whether these values are of the types and have the static values that were there."""
-        return list(map(type, values)) == self._types and (self._statics is None or self._statics.hold(values))
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._names: dict[str, Any] = {"Taken": Taken, "own": object.__getattribute__}
+        self._count = itertools.count()
 
-    def below(self, values: Sequence[Any]) -> list[Any] | None:
-        """What stands below; None if it is not what stood there."""
-        found: list[Any] = []
-        for group, pick in self._groups:
-            below = group.below(pick(values))
-            if below is None:
-                return None
-            found += below
-        return found
+    def name(self) -> str:
+        """A new name for something local."""
+        return f"v{next(self._count)}"
 
+    def constant(self, value: Any) -> str:
+        """The name of a value that is known now."""
+        name = f"c{len(self._names)}"
+        self._names[name] = value
+        return name
 
-# Groups of trees that are opened together: each knows what stood there, and the order in which it gives what is below.
+    def let(self, name: str, value: str) -> None:
+        """Gives a value a name."""
+        self._lines.append(f"{name} = {value}")
 
+    def check(self, condition: str) -> None:
+        """The tree is another one where this does not hold."""
+        self._lines.append(f"if not ({condition}): return None")
 
-class _Contents:
-    """Trees of families, and dicts: what has named entries."""
+    def check_types(self, values: str, those: Sequence[Any]) -> None:
+        """These values are of the types of those."""
+        self.check(f"list(map(type, {values})) == {self.constant(list(map(type, those)))}")
 
-    def __init__(self, values: Sequence[Any], positions: Sequence[int], standing: Sequence[Branch]) -> None:
-        trees = [values[index] for index in positions]
-        self._items = [kind.items if isinstance(kind := kind_of(type(tree)), Node) else _itself for tree in trees]
-        # Where a class shows its own dict for these keys, it does so for every object with these keys.
-        self._own = all(_is_own(items, tree) for items, tree in zip(self._items, trees, strict=True))
-        contents = self._contents(trees)
-        self._keys, self._sizes = list(_flat(contents)), list(map(len, contents))
-        # Equal keys of two types are two keys; names of attributes are of one.
-        self._types = None if self._own else list(map(type, self._keys))
-        self.order = [
-            branch
-            for index, content in zip(positions, contents, strict=True)
-            for branch in _in_order(values[index], content, standing[index].below)
-        ]
+    def unpack(self, values: str, count: int) -> list[str]:
+        """Gives so many values a name each."""
+        names = [self.name() for _ in range(count)]
+        if names:
+            self.let(f"({', '.join(names)},)", values)
+        return names
 
-    def _contents(self, trees: Iterable[Any]) -> list[Mapping[Any, Any]]:
-        if self._own:
-            return list(map(object.__getattribute__, trees, itertools.repeat("__dict__")))
-        return list(map(_applied, self._items, trees))
-
-    def below(self, trees: Sequence[Any]) -> Iterable[Any] | None:
-        """The entries of all; None if keys are others."""
-        contents = self._contents(trees)
-        keys = list(_flat(contents))
-        if keys != self._keys or list(map(len, contents)) != self._sizes:
-            return None
-        if self._types is None:
-            return _flat(map(dict.values, contents))  # type: ignore[arg-type]
-        return _flat(map(_VALUES, contents)) if list(map(type, keys)) == self._types else None
+    def function(self, result: str) -> Callable[[Any], Any]:
+        """The function of `v`."""
+        lines = ("def take(v):", *self._lines, f"return {result}")
+        exec("\n    ".join(lines), self._names)
+        take: Callable[[Any], Any] = self._names["take"]
+        return take
 
 
-class _Sequences:
-    """Lists and tuples."""
-
-    def __init__(self, values: Sequence[Any], positions: Sequence[int], standing: Sequence[Branch]) -> None:
-        self._lengths = [len(values[index]) for index in positions]
-        self.order = [branch for index in positions for branch in standing[index].below]
-
-    def below(self, trees: Sequence[Any]) -> Iterable[Any] | None:
-        """The elements of all; None if one has another length."""
-        return _flat(trees) if list(map(len, trees)) == self._lengths else None
-
-
-class _Others:
-    """Whatever else is registered with JAX."""
-
-    def __init__(self, values: Sequence[Any], positions: Sequence[int], standing: Sequence[Branch]) -> None:
-        self._keys = [standing[index].op[1] for index in positions]
-        self.order = [branch for index in positions for branch in standing[index].below]
-
-    def below(self, trees: Sequence[Any]) -> Iterable[Any] | None:
-        """The children of all; None if one is something else."""
-        found: list[Any] = []
-        for tree, key in zip(trees, self._keys, strict=True):
-            level = opened(tree)
-            if level is None or level[0] != key:
-                return None
-            found += level[1]
-        return found
-
-
-def _group(tree: Any) -> Callable[..., _Contents | _Sequences | _Others]:
-    cls = type(tree)
-    if cls is dict or isinstance(kind_of(cls), Node):
-        return _Contents
+def _open(source: _Source, name: str, tree: Any, branch: Branch) -> list[tuple[Branch, Any, str]]:
+    """Writes how a tree is opened; branch, value and name of each child."""
+    cls, kind, below = type(tree), kind_of(type(tree)), branch.below
+    source.check(f"type({name}) is {source.constant(cls)}")
+    if cls is dict or isinstance(kind, Node):
+        return _open_contents(source, name, tree, branch, kind.items if isinstance(kind, Node) else None)
     level = opened(tree)
-    # Of named tuples, those that JAX takes for tuples; of mappings, those that are their entries and nothing else.
-    if level is not None and issubclass(cls, tuple) and all(map(operator.is_, level[1], tree)):
-        return _Sequences if len(level[1]) == len(tree) else _Others
-    if level is not None and isinstance(tree, Mapping) and level[0] == _key_of_entries(tree):
-        return _Contents if all(map(operator.is_, level[1], tree.values())) else _Others
-    return _Sequences if cls is list else _Others
+    if cls is not list:
+        assert level is not None, "a tree is taken apart as it was before"
+        # Of mappings, those that are their entries and nothing else; of named tuples, those that JAX takes for tuples.
+        is_entries = isinstance(tree, Mapping) and level[0] == (cls, statics.key(tuple(tree)), len(tree))
+        if is_entries and all(map(operator.is_, level[1], tree.values())):
+            return _open_contents(source, name, tree, branch, None)
+        if not (issubclass(cls, tuple) and len(level[1]) == len(tree) and all(map(operator.is_, level[1], tree))):
+            found = source.name()
+            source.let(found, f"{source.constant(opened)}({name})")
+            source.check(f"{found} is not None and {found}[0] == {source.constant(branch.op[1])}")
+            return list(zip(below, level[1], source.unpack(f"{found}[1]", len(below)), strict=True))
+    source.check(f"len({name}) == {len(below)}")
+    if all(child.op[0] is Op.LEAF for child in below):
+        return [(below[0], tree, f"*{name}")] if below else []
+    return list(zip(below, tree, source.unpack(name, len(below)), strict=True))
 
 
-def _key_of_entries(tree: Mapping[Any, Any]) -> Hashable:
-    return type(tree), statics.key(tuple(tree)), len(tree)
-
-
-def _in_order(tree: Any, content: Mapping[Any, Any], below: Sequence[Branch]) -> Iterable[Branch]:
-    """The branches below a tree in the order of its entries: the walk takes those of a dict in JAX's order."""
-    if type(tree) is not dict:
-        return below
-    by_key = dict(zip(like_jax(tree), below, strict=True))
-    return [by_key[key] for key in content]
-
-
-_VALUES = operator.methodcaller("values")
-
-
-def _itself(value: Any) -> Any:
-    return value
-
-
-def _applied(items: Callable[[Any], Mapping[Any, Any]], node: Any) -> Mapping[Any, Any]:
-    return items(node)
-
-
-def _is_own(items: Callable[[Any], Mapping[Any, Any]], node: Any) -> bool:
+def _own_dict(tree: Any) -> Any:
     try:
-        return items(node) is object.__getattribute__(node, "__dict__")
+        return object.__getattribute__(tree, "__dict__")
     except AttributeError:
-        return False
+        return None
+
+
+def _open_contents(
+    source: _Source, name: str, tree: Any, branch: Branch, items: Callable[[Any], Mapping[Any, Any]] | None
+) -> list[tuple[Branch, Any, str]]:
+    """The same for what has named entries."""
+    content = tree if items is None else items(tree)
+    inside = name
+    # Where a class shows its own dict for these keys, it does so for every object with these keys.
+    own = items is not None and _own_dict(tree) is content
+    if items is not None:
+        inside = source.name()
+        source.let(inside, f'own({name}, "__dict__")' if own else f"{source.constant(items)}({name})")
+    keys = tuple(content)
+    source.check(f"tuple({inside}) == {source.constant(keys)}")
+    if not own:  # equal keys of two types are two keys; names of attributes are of one
+        source.check_types(inside, keys)
+    names = source.unpack(f"{inside}.values()", len(keys))
+    entries = dict(zip(keys, zip(content.values(), names, strict=True), strict=True))
+    order = like_jax(tree) if type(tree) is dict else keys
+    return [(child, *entries[key]) for key, child in zip(order, branch.below, strict=True)]
 
 
 _CODE = (types.FunctionType, types.MethodType, functools.partial)
@@ -271,11 +225,6 @@ _CODE = (types.FunctionType, types.MethodType, functools.partial)
 
 def _is_code(value: Any) -> bool:
     return type(value) in _CODE or isinstance(value, functions.Wrapper)
-
-
-def _sorted(numbers: Sequence[int]) -> Pick:
-    """Picks what has these numbers in the order of the numbers."""
-    return picker(sorted(range(len(numbers)), key=numbers.__getitem__), len(numbers))
 
 
 class Shape:
@@ -290,38 +239,39 @@ class Shape:
     """
 
     def __init__(self, top: Branch, value: Any) -> None:
-        self._levels: list[_Level] = []
-        order: list[Branch] = []
-        values, standing = [value], [top]
-        while standing:
-            if any(branch.op[0] is Op.TREE and _is_code(one) for one, branch in zip(values, standing, strict=True)):
-                raise Unguarded
-            level = _Level(values, standing)
-            self._levels.append(level)
-            order += standing
-            below = level.below(values)
-            assert below is not None, "a value is like itself"
-            values, standing = below, level.order
-        self._leaves, self._objects, self._statics = (
-            _sorted([branch.number for branch in order if branch.op[0] in wanted])
-            for wanted in ((Op.LEAF,), (Op.OBJECT,), (Op.STATIC, Op.KEPT))
-        )
+        source = _Source()
+        # By kind: number in the program, name, and what stood there.
+        found: dict[Op, list[tuple[int, str, Any]]] = collections.defaultdict(list)
+        pending = [(top, value, "v")]
+        while pending:
+            branch, one, name = pending.pop()
+            op = Op.STATIC if branch.op[0] is Op.KEPT else branch.op[0]
+            if op is Op.TREE:
+                if _is_code(one):
+                    raise Unguarded
+                pending += _open(source, name, one, branch)
+            else:
+                found[op].append((branch.number, name, one))
+        parts = []
+        for op in (Op.LEAF, Op.OBJECT, Op.STATIC):
+            several = sorted(found[op], key=operator.itemgetter(0))
+            part = source.name()
+            source.let(part, f"[{', '.join(name for _, name, _ in several)}]")
+            those = [one for _, name, some in several for one in (some if name.startswith("*") else (some,))]
+            if those:
+                source.check_types(part, those)
+            if op is Op.STATIC and those:
+                source.check(f"{source.constant(_Statics(those).hold)}({part})")
+            parts.append(part)
+        self._take = source.function(f"Taken({', '.join(parts)})")
 
     def take(self, value: Any) -> Taken | None:
         """Takes a tree apart; None if it is not like the first one."""
-        found: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
-        values = [value]
-        for level in self._levels:
-            if not level.is_like(values):
-                return None
-            for which, pick in level.picks:
-                found[which].extend(pick(values))
-            below = level.below(values)
-            if below is None:
-                return None
-            values = below
-        leaves, objects, static = found
-        return Taken(self._leaves(leaves), self._objects(objects), self._statics(static))
+        try:
+            taken: Taken | None = self._take(value)
+        except ValueError:  # a list that another thread changes
+            return None
+        return taken
 
 
 class _Words:

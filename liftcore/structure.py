@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
@@ -26,6 +26,7 @@ __all__ = [
     "CONTAINERS",
     "ONE_LEAF",
     "Assembly",
+    "Built",
     "Code",
     "Forest",
     "Found",
@@ -288,16 +289,27 @@ def assemble(part: Part, leaves: Sequence[Any], values: Sequence[Any], objects: 
     return leaves if part.region.is_leaf() else Assembly(part.region)(leaves, values, objects)
 
 
-def build(roots: Mapping[str, Part], parts: Sequence[Part], leaves: Sequence[Any]) -> tuple[dict[str, Any], list[Any]]:
+class Built(NamedTuple):
+    """A forest that was built anew.
+
+    Attributes:
+      roots: the arguments by name.
+      objects: the objects by number.
+      entries: what each object was filled with.
+    """
+
+    roots: dict[str, Any]
+    objects: list[Any]
+    entries: list[Sequence[Any]]
+
+
+def build(roots: Mapping[str, Part], parts: Sequence[Part], leaves: Sequence[Any]) -> Built:
     """Builds a forest anew: runs the program of every region around other leaves.
 
     Args:
       roots: the part of each argument, by name, with its values.
       parts: the part of each object, by number, with its values.
       leaves: all leaves, those of arguments first, then those of objects by number.
-
-    Returns:
-      The arguments by name, and the objects.
     """
     objects = [make_empty(part) for part in parts]
     made: list[Sequence[Any]] = []
@@ -306,9 +318,10 @@ def build(roots: Mapping[str, Part], parts: Sequence[Part], leaves: Sequence[Any
         stop = start + len(part.region.leaf_keys)
         made.append(assemble(part, leaves[start:stop], part.values, objects))
         start = stop
-    for obj, part, entries in zip(objects, parts, made[len(roots) :], strict=True):
-        fill(obj, part, entries)
-    return {name: entries[0] for name, entries in zip(roots, made, strict=False)}, objects
+    entries = made[len(roots) :]
+    for obj, part, mine in zip(objects, parts, entries, strict=True):
+        fill(obj, part, mine)
+    return Built({name: mine[0] for name, mine in zip(roots, made, strict=False)}, objects, entries)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
