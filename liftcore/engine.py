@@ -464,6 +464,8 @@ _WANTS_A_VALUE = (
 )
 # How JAX names what it traces: the pure function, which says nothing to the user.
 _TRACING = re.compile(r"tracing the function .+? for \w+")
+# What a running program raises, such as a host callback that failed, begins with the name of a status.
+_STATUS = re.compile(r"[A-Z_]{4,}: ")
 
 
 def _translated(error: Exception, call: Call, values: Mapping[str, Any], own: bool) -> Exception | None:
@@ -492,7 +494,7 @@ def _translated(error: Exception, call: Call, values: Mapping[str, Any], own: bo
     if own:
         return None
     for original, ours in ((TypeError, TransformTypeError), (ValueError, TransformValueError)):
-        if isinstance(error, original):
+        if isinstance(error, original) and not _STATUS.match(str(error)):
             return ours(str(call), where="refused", found=[words.strip()])
     error.add_note(f"In {call}.")
     return None

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 import equinox
 import jax
 
-from tests.bench import dispatch, eager, growth, imports, layers, programs, tracing
+from tests.bench import dispatch, eager, growth, imports, layers, profile, programs, tracing
 from tests.bench.rounds import Limits
 from tests.bench.table import Table
 
@@ -26,6 +26,7 @@ _ONCE = Limits(rounds=1, seconds=0, warm_up=1)
 _PARTS: Mapping[str, tuple[Callable[[], Table], Callable[[], Table]]] = {
     "dispatch": (lambda: dispatch.table(_FULLY), lambda: dispatch.table(_QUICKLY, sizes=(8,))),
     "equinox": (lambda: layers.table(_FULLY), lambda: layers.table(_QUICKLY, sizes=(2,))),
+    "profile": (lambda: profile.table(_FULLY), lambda: profile.table(_QUICKLY, variables=4, layers=2)),
     "growth": (lambda: growth.table(_FULLY), lambda: growth.table(_QUICKLY, sizes=(2, 20))),
     "eager": (lambda: eager.table(_FULLY), lambda: eager.table(_QUICKLY, variables=4)),
     "tracing": (lambda: tracing.table(_FULLY), lambda: tracing.table(_ONCE)),

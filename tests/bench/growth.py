@@ -16,9 +16,14 @@ SIZES = (200, 2000)
 
 
 def table(limits: Limits, sizes: Sequence[int] = SIZES) -> Table:
-    """Times of a step that reads all, each way against itself."""
+    """Times of steps that read and write all, each way against itself."""
 
-    def row(way: str) -> Callable[[], Mapping[str, Contender]]:
-        return lambda: {f"{size:,} variables": dispatch.contenders(size, "reads all")[way] for size in sizes}
+    def row(way: str, step: str) -> Callable[[], Mapping[str, Contender]]:
+        return lambda: {f"{size:,} variables": dispatch.contenders(size, step)[way] for size in sizes}
 
-    return timed("Growth", {way: row(way) for way in (dispatch.FLAT, dispatch.OBJECTS)}, limits, MICROSECONDS)
+    rows = {
+        f"{way}, {step}": row(way, step)
+        for step in ("reads all", "writes all")
+        for way in (dispatch.FLAT, dispatch.OBJECTS)
+    }
+    return timed("Growth", rows, limits, MICROSECONDS)

@@ -16,7 +16,7 @@ from tests.bench.rounds import Contender, Limits, calling, threading
 from tests.bench.table import Table
 from tests.bench.timed import MICROSECONDS, timed
 
-__all__ = ["CASES", "contenders", "table"]
+__all__ = ["CASES", "Stack", "contenders", "table"]
 
 #: Layers of a model, of which each has two arrays.
 SIZES = (8, 100)
@@ -24,7 +24,9 @@ SIZES = (8, 100)
 WIDTH = 4
 
 
-class _Stack(eqx.Module):
+class Stack(eqx.Module):
+    """A model of linear layers."""
+
     layers: list[eqx.nn.Linear]
     activation: Callable[[Any], Any]
 
@@ -68,7 +70,7 @@ CASES: Mapping[str, tuple[Callable[[Any], Any], Callable[[Callable[[Any], Any], 
 def contenders(layers: int, case: str) -> dict[str, Contender]:
     """The contenders for a model of so many layers: the first has the arrays alone, in the module's pytree."""
     step, way = CASES[case]
-    model = _Stack(layers)
+    model = Stack(layers)
 
     # Each has its own function, so that none finds what another has left in JAX's caches.
     def new() -> Callable[[Any], Any]:
