@@ -762,12 +762,10 @@ def merge(
     """
     if not departure.concerns_objects and not departure.replaced:
         return {}, departure.result.entries(_Given(arrival.call, buckets, (), leaf, value))[0]
-    everything: Sequence[Any] = ()
-    if departure.concerns_objects:
-        mine = objects()
-        everything = [*mine, *(make_empty(recipe.part) for recipe in departure.made)] if departure.made else mine
-    given = _Given(arrival.call, buckets, everything, leaf, value)
-    for recipe, obj in zip(departure.made, everything[len(everything) - len(departure.made) :], strict=True):
+    everything = objects() if departure.concerns_objects else ()
+    made = [make_empty(recipe.part) for recipe in departure.made]
+    given = _Given(arrival.call, buckets, [*everything, *made] if made else everything, leaf, value)
+    for recipe, obj in zip(departure.made, made, strict=True):
         fill(obj, recipe.part, recipe.entries(given))
     renewed = {number: recipe.entries(given) for number, recipe in departure.changed.items()}
     replaced = {name: recipe.entries(given)[0] for name, recipe in departure.replaced.items()}

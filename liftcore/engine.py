@@ -352,19 +352,24 @@ class _Planned:
     Args:
       found: what the plan says.
       values: the arguments.
-      prepare: takes the call apart, but for its objects; None if the program is not for these arguments.
+      lifted: what is called.
+      args: its positional arguments.
+      kwargs: its keyword arguments.
     """
 
-    __slots__ = ("_found", "_prepare", "_prepared", "_values", "built")
+    __slots__ = ("_args", "_found", "_kwargs", "_lifted", "_prepared", "_values", "built")
 
     def __init__(
         self,
         found: Match[_Built],
         values: Sequence[Any],
-        prepare: Callable[[Match[_Built]], Prepared | None],
+        lifted: Lifted,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
     ) -> None:
         self.built = found.program
-        self._found, self._values, self._prepare = found, values, prepare
+        self._found, self._values = found, values
+        self._lifted, self._args, self._kwargs = lifted, args, kwargs
         self._prepared: Prepared | None = None
 
     def split(self) -> Prepared:
@@ -374,7 +379,7 @@ class _Planned:
           _Stale: the program is not for these arguments.
         """
         if self._prepared is None and not self.is_stale():
-            self._prepared = self._prepare(self._found)
+            self._prepared = self._lifted.split(self._args, self._kwargs, self._found)
         if self._prepared is None:
             raise _Stale
         return self._prepared
@@ -571,7 +576,7 @@ class Lifted(Wrapper):
             values, signature = (*values, *kwargs.values()), (owner is None, len(args), *kwargs)
         found = plans.find(signature, values)
         if found is not None:
-            planned = _Planned(found, values, functools.partial(self._split, args, kwargs))
+            planned = _Planned(found, values, self, args, kwargs)
             outs = self._follow(planned)
             if outs is not None:
                 plans.calls += 1
@@ -730,8 +735,12 @@ class Lifted(Wrapper):
         bound = self._targets[0].bind(call, args, kwargs, (functions, self._cache.cells()))
         return bound, self._spec.ins(bound.arguments)
 
-    def _split(self, args: Sequence[Any], kwargs: Mapping[str, Any], match: Match[_Built]) -> Prepared | None:
-        """Splits a call that a plan is for: as `prepare` does, with objects as they are known."""
+    def split(self, args: Sequence[Any], kwargs: Mapping[str, Any], match: Match[_Built]) -> Prepared | None:
+        """Splits a call that a plan is for, as `prepare` does, with objects as they are known.
+
+        Returns:
+          None if the program is not for these arguments.
+        """
         built, objects = match.program, match.objects()
         arrival = built.arrival
         bound, prefix = self._bound(arrival.call, args, kwargs)

@@ -107,12 +107,12 @@ def branches(ops: Sequence[Any]) -> list[Branch]:
 
 @dataclasses.dataclass(slots=True)
 class Taken:
-    """A tree, taken apart.
+    """Some values, taken apart.
 
     Attributes:
-      leaves: its leaves, in the order of its region.
-      objects: the objects with identity in it, likewise.
-      statics: its static values, likewise.
+      leaves: their leaves, in the order of their regions.
+      objects: the objects with identity in them, likewise.
+      statics: their static values, likewise.
     """
 
     leaves: Sequence[Any]
@@ -121,14 +121,15 @@ class Taken:
 
 
 class _Source:
-    """The function that takes trees of one structure apart, while it is written.
+    """The function that takes values of one structure apart, while it is written.
 
-    One line after the other, without a loop, is what Python runs fastest, as `dataclasses` does for an `__init__`.
+    One line after the other, without a loop, is what Python runs fastest, as `dataclasses` does for an `__init__`. An
+    unpacking that finds more or fewer values than there were raises ValueError, so that nothing else counts them.
     """
 
     def __init__(self) -> None:
         self._lines: list[str] = []
-        self._names: dict[str, Any] = {"Taken": Taken, "own": object.__getattribute__}
+        self._names: dict[str, Any] = {"Taken": Taken}
         self._count = itertools.count()
 
     def name(self) -> str:
@@ -146,7 +147,7 @@ class _Source:
         self._lines.append(f"{name} = {value}")
 
     def check(self, condition: str) -> None:
-        """The tree is another one where this does not hold."""
+        """The values are others where this does not hold."""
         self._lines.append(f"if not ({condition}): return None")
 
     def check_types(self, values: str, those: Sequence[Any]) -> None:
@@ -156,8 +157,7 @@ class _Source:
     def unpack(self, values: str, count: int) -> list[str]:
         """Gives so many values a name each."""
         names = [self.name() for _ in range(count)]
-        if names:
-            self.let(f"({', '.join(names)},)", values)
+        self.let(f"[{', '.join(names)}]", values)
         return names
 
     def function(self, result: str) -> Callable[[Any], Any]:
@@ -186,17 +186,16 @@ def _open(source: _Source, name: str, tree: Any, branch: Branch) -> list[tuple[B
             source.let(found, f"{source.constant(opened)}({name})")
             source.check(f"{found} is not None and {found}[0] == {source.constant(branch.op[1])}")
             return list(zip(below, level[1], source.unpack(f"{found}[1]", len(below)), strict=True))
-    source.check(f"len({name}) == {len(below)}")
-    if all(child.op[0] is Op.LEAF for child in below):
-        return [(below[0], tree, f"*{name}")] if below else []
+    if below and all(child.op[0] is Op.LEAF for child in below):
+        source.check(f"len({name}) == {len(below)}")
+        return [(below[0], tree, f"*{name}")]
     return list(zip(below, tree, source.unpack(name, len(below)), strict=True))
 
 
-def _own_dict(tree: Any) -> Any:
-    try:
-        return object.__getattribute__(tree, "__dict__")
-    except AttributeError:
-        return None
+def _own_dict(cls: type) -> Callable[[Any], Any] | None:
+    """Gets an object's own dict, whatever its class says of attributes; None if its class has none."""
+    found = next((vars(base)["__dict__"] for base in cls.__mro__ if "__dict__" in vars(base)), None)
+    return found.__get__ if isinstance(found, types.GetSetDescriptorType) else None
 
 
 def _open_contents(
@@ -206,15 +205,16 @@ def _open_contents(
     content = tree if items is None else items(tree)
     inside = name
     # Where a class shows its own dict for these keys, it does so for every object with these keys.
-    own = items is not None and _own_dict(tree) is content
+    get = _own_dict(type(tree))
+    own = items is not None and get is not None and get(tree) is content
     if items is not None:
         inside = source.name()
-        source.let(inside, f'own({name}, "__dict__")' if own else f"{source.constant(items)}({name})")
+        source.let(inside, f"{source.constant(get if own else items)}({name})")
     keys = tuple(content)
     source.check(f"tuple({inside}) == {source.constant(keys)}")
+    names = source.unpack(f"{inside}.values()", len(keys))
     if not own:  # equal keys of two types are two keys; names of attributes are of one
         source.check_types(inside, keys)
-    names = source.unpack(f"{inside}.values()", len(keys))
     entries = dict(zip(keys, zip(content.values(), names, strict=True), strict=True))
     order = like_jax(tree) if type(tree) is dict else keys
     return [(child, *entries[key]) for key, child in zip(order, branch.below, strict=True)]
@@ -228,30 +228,30 @@ def _is_code(value: Any) -> bool:
 
 
 class Shape:
-    """The structure of a tree that was taken apart once.
+    """The structure of some values that were taken apart once.
 
     Args:
-      top: its region's program.
-      value: the tree.
+      tops: the program of each one's region.
+      values: the values: trees, leaves, objects or static values.
 
     Raises:
-      Unguarded: code around objects is in it.
+      Unguarded: code around objects is in them.
     """
 
-    def __init__(self, top: Branch, value: Any) -> None:
+    def __init__(self, tops: Sequence[Branch], values: Sequence[Any]) -> None:
         source = _Source()
-        # By kind: number in the program, name, and what stood there.
-        found: dict[Op, list[tuple[int, str, Any]]] = collections.defaultdict(list)
-        pending = [(top, value, "v")]
+        # By kind: where it stands, its name, and what stood there.
+        found: dict[Op, list[tuple[tuple[int, int], str, Any]]] = collections.defaultdict(list)
+        pending = list(zip(itertools.count(), tops, values, source.unpack("v", len(tops)), strict=False))
         while pending:
-            branch, one, name = pending.pop()
+            root, branch, one, name = pending.pop()
             op = Op.STATIC if branch.op[0] is Op.KEPT else branch.op[0]
             if op is Op.TREE:
                 if _is_code(one):
                     raise Unguarded
-                pending += _open(source, name, one, branch)
+                pending += [(root, *child) for child in _open(source, name, one, branch)]
             else:
-                found[op].append((branch.number, name, one))
+                found[op].append(((root, branch.number), name, one))
         parts = []
         for op in (Op.LEAF, Op.OBJECT, Op.STATIC):
             several = sorted(found[op], key=operator.itemgetter(0))
@@ -265,10 +265,10 @@ class Shape:
             parts.append(part)
         self._take = source.function(f"Taken({', '.join(parts)})")
 
-    def take(self, value: Any) -> Taken | None:
-        """Takes a tree apart; None if it is not like the first one."""
+    def take(self, values: Sequence[Any]) -> Taken | None:
+        """Takes as many values apart; None if they are not like the first ones."""
         try:
-            taken: Taken | None = self._take(value)
+            taken: Taken | None = self._take(values)
         except ValueError:  # a list that another thread changes
             return None
         return taken
@@ -445,7 +445,7 @@ class Known:
                     self._raw.append(position)
                     pool.add(number, "raw")
                 elif branch.op[0] is Op.TREE and not _is_settled(branch, value):
-                    self._trees.append(_Tree(position, Shape(branch, value), hanging))
+                    self._trees.append(_Tree(position, Shape([branch], [value]), hanging))
                     pool.add(number, "tree", len(mine))
                 else:
                     fixed.append(position)
@@ -482,7 +482,7 @@ class Known:
                 if region.children:
                     raise Unguarded
                 (branch,) = branches(region.ops)
-                self._cell_trees.append(_Tree(number, Shape(branch, *self._read([objects[number]])), ()))
+                self._cell_trees.append(_Tree(number, Shape([branch], self._read([objects[number]])), ()))
                 pool.add(number, "tree", len(region.leaf_keys))
 
     def _led(self, root: Any) -> list[tuple[Node, list[Any]]]:
@@ -545,8 +545,8 @@ class Known:
         """Puts all leaves that do not stand in cells between those that do."""
         leaves += self._constant
         objects = self.objects(root)
-        values = [(tree, entries[tree.position]) for tree in self._trees]
-        values += [(tree, *self._read([objects[tree.position]])) for tree in self._cell_trees]
+        values = [(tree, [entries[tree.position]]) for tree in self._trees]
+        values += [(tree, self._read([objects[tree.position]])) for tree in self._cell_trees]
         for tree, value in values:
             taken = tree.shape.take(value)
             if taken is None or not all(map(operator.is_, taken.objects, map(objects.__getitem__, tree.children))):

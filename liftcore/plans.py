@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from liftcore import captures, functions, registry, statics
+from liftcore import captures, functions, registry
 from liftcore._jax import is_eager
 from liftcore.buckets import Pick, picker
 from liftcore.errors import LiftError
@@ -84,69 +84,57 @@ def _memory(obj: Any) -> Memory | None:
     return None if notes is None else notes.get(obj)
 
 
-_LEAF, _OBJECT, _TREE, _STATIC = range(4)
+def _recalled(roots: Sequence[Any]) -> list[Known] | None:
+    """What was known of each of these objects before; None if nothing was of one."""
+    known = []
+    for root in roots:
+        memory = _memory(root)
+        if memory is None or memory.known is None:
+            return None
+        known.append(memory.known)
+    return known
 
-# Leaves of the arguments, kinds of some of them, objects and trees. A program that fits none but these few kinds is
-# found out by JAX, which then traces.
-_Given = tuple[list[Any], tuple[Hashable, ...], list[Any], list[Taken]]
 
-# So many leaves of a tree tell by their kinds which program is meant.
+# So many leaves of an argument tell by their kinds which program is meant. A program that fits none but these few kinds
+# is found out by JAX, which then traces.
 _MARKS = 8
 
-# Positions of static values that stand in a tree among the arguments, or are an argument.
-_OF_TREE, _ARGUMENT = -1, -2
 
+class _Form(Generic[B]):
+    """How the arguments of some calls are passed, and what they are.
 
-class _Form:
-    """How the arguments of some calls are passed, and what trees they are."""
+    Attributes:
+      signature: how they are passed.
+      plans: by the serial numbers of what is known of the objects in them, and by the kinds of some leaves.
+    """
 
     def __init__(self, signature: Hashable, values: Sequence[Any], parts: Sequence[Part]) -> None:
         self.signature = signature
-        self.plans: dict[Hashable, Any] = {}
-        self._matches: list[tuple[int, Any]] = []
-        for value, part in zip(values, parts, strict=True):
-            (top,) = branches(part.region.ops)
-            match top.op[0]:
-                case Op.LEAF:
-                    self._matches.append((_LEAF, type(value)))
-                case Op.OBJECT:
-                    self._matches.append((_OBJECT, None))
-                case Op.TREE:
-                    self._matches.append((_TREE, Shape(top, value)))
-                case _:
-                    self._matches.append((_STATIC, statics.key(value)))
+        self.plans: dict[tuple[tuple[int, ...], tuple[Hashable, ...]], _Plan[B]] = {}
+        self._shape = Shape([branches(part.region.ops)[0] for part in parts], values)
+        counts = [len(part.region.leaf_keys) for part in parts]
+        starts = itertools.accumulate(counts, initial=0)
+        marks = [start + at for start, count in zip(starts, counts, strict=False) for at in range(min(count, _MARKS))]
+        self._marks = picker(marks, sum(counts))
+        self.take = self._shape.take
 
-    def take(self, values: Sequence[Any]) -> _Given | None:
-        """Takes arguments apart; None if they have another form."""
-        leaves: list[Any] = []
-        marks: list[Any] = []
-        objects: list[Any] = []
-        trees: list[Taken] = []
-        for value, (what, expected) in zip(values, self._matches, strict=True):
-            if what == _OBJECT:
-                objects.append(value)
-            elif what == _LEAF:
-                if type(value) is not expected:
-                    return None
-                leaves.append(value)
-                marks.append(value)
-            elif what == _TREE:
-                taken = expected.take(value)
-                if taken is None:
-                    return None
-                leaves += taken.leaves
-                marks += taken.leaves[:_MARKS]
-                objects += taken.objects
-                trees.append(taken)
-            elif statics.key(value) != expected:
-                return None
-        return leaves, _kinds(marks), objects, trees
+    def find(self, serials: tuple[int, ...], leaves: Sequence[Any]) -> _Plan[B] | None:
+        """The plan for arguments of this form, with these leaves."""
+        plans = self.plans
+        if len(plans) == 1:  # where it is not for leaves of these kinds, JAX finds out
+            (only,) = tuple(plans)
+            return plans.get(only) if only[0] == serials else None
+        return plans.get((serials, self.kinds(leaves)))
+
+    def kinds(self, leaves: Sequence[Any]) -> tuple[Hashable, ...]:
+        """Kinds of some of these leaves."""
+        return _kinds(self._marks(leaves))
 
 
 def _kinds(leaves: Sequence[Any]) -> tuple[Hashable, ...]:
     try:
         return tuple([(leaf.dtype, leaf.shape) for leaf in leaves])
-    except AttributeError:  # a Python number has neither, and its type is in the form
+    except AttributeError:  # a Python number has neither, and its type is in the shape
         return tuple([(leaf.dtype, leaf.shape) if hasattr(leaf, "dtype") else None for leaf in leaves])
 
 
@@ -161,9 +149,8 @@ class Match(Generic[B]):
 
     plan: _Plan[B]
     leaves: Sequence[Any]
-    _arguments: Sequence[Any]
+    _statics: Sequence[Any]
     _roots: Sequence[Any]
-    _trees: Sequence[Taken]
     _known: Sequence[Known]
 
     @property
@@ -173,8 +160,8 @@ class Match(Generic[B]):
 
     def objects(self) -> Sequence[Any]:
         """All objects, by number."""
-        every = [obj for index in self.plan.distinct for obj in self._known[index].objects(self._roots[index])]
-        return self.plan.pick_objects(every)
+        graphs = [self._known[index].objects(self._roots[index]) for index in self.plan.distinct]
+        return self.plan.pick_objects(graphs[0] if len(graphs) == 1 else list(itertools.chain.from_iterable(graphs)))
 
     def parts(self) -> Sequence[Part]:
         """Part of each object, by number."""
@@ -195,10 +182,8 @@ class Match(Generic[B]):
         source = self.plan.values[number]
         if source is None:
             raise LookupError(number)
-        where, index, position = source
-        if position == _ARGUMENT:
-            return self._arguments[where]
-        return self._trees[where].statics[index] if position < 0 else self._known[where].parts[index].values[position]
+        index, number, position = source
+        return self._statics[position] if index is None else self._known[index].parts[number].values[position]
 
 
 @dataclasses.dataclass(slots=True)
@@ -215,7 +200,8 @@ class _Plan(Generic[B]):
       pick_leaves: their leaves likewise.
       buckets: leaves of each bucket, from all leaves: those of objects come first.
       own: number of leaves that belong to arguments.
-      values: where each static value comes from.
+      values: where each static value comes from: which graph, which object in it, and which value of it; or None, 0,
+        and which of the arguments' own.
     """
 
     program: B
@@ -227,7 +213,7 @@ class _Plan(Generic[B]):
     pick_leaves: Pick
     buckets: Sequence[Pick]
     own: int
-    values: Sequence[tuple[int, int, int] | None]
+    values: Sequence[tuple[int | None, int, int] | None]
 
 
 class Stats(NamedTuple):
@@ -261,7 +247,7 @@ class Plans(Generic[B]):
 
     def clear(self) -> None:
         """Forgets all plans and counts."""
-        self._forms: tuple[_Form, ...] = ()
+        self._forms: tuple[_Form[B], ...] = ()
         self.calls = self.planned = self.traces = 0
 
     def __len__(self) -> int:
@@ -281,46 +267,32 @@ class Plans(Generic[B]):
             return None
         for form in self._forms:
             if form.signature == signature and (taken := form.take(values)) is not None:
-                return self._follow(form, values, *taken)
+                return self._follow(form, taken)
         return None
 
-    def _follow(
-        self,
-        form: _Form,
-        values: Sequence[Any],
-        leaves: list[Any],
-        kinds: tuple[Hashable, ...],
-        roots: list[Any],
-        trees: Sequence[Taken],
-    ) -> Match[B] | None:
-        memories = [_memory(root) for root in roots]
-        known = [None if memory is None else memory.known for memory in memories]
-        if None in known:
+    def _follow(self, form: _Form[B], taken: Taken) -> Match[B] | None:
+        roots, known = taken.objects, _recalled(taken.objects)
+        if known is None:
             return None
-        plan = form.plans.get((tuple([one.serial for one in known]), kinds))  # type: ignore[union-attr]
-        if plan is None:
+        plan = form.find(tuple([one.serial for one in known]), taken.leaves)
+        if plan is None or plan.version != registry.families.version or not plan.watch.holds():
             return None
-        if plan.version != registry.families.version or not plan.watch.holds():
-            return None
-        for get, serial in plan.captured:
-            root = get()
-            memory = _memory(root)
-            if memory is None or memory.known is None or memory.known.serial != serial:
+        if plan.captured:
+            hidden = [get() for get, _ in plan.captured]
+            more = _recalled(hidden)
+            if more is None or [one.serial for one in more] != [serial for _, serial in plan.captured]:
                 return None
-            roots.append(root)
-            memories.append(memory)
-            known.append(memory.known)
+            roots, known = [*roots, *hidden], [*known, *more]
         found: Sequence[Any] = ()
         for index in plan.distinct:
             now = known[index].leaves(roots[index])
             if now is None:
-                memories[index].missed()
+                _memory(roots[index]).missed()  # type: ignore[union-attr]
                 return None
             found = [*found, *now] if found else now
-        every = plan.pick_leaves(found)
-        if leaves:
-            every = [*every, *leaves]
-        return Match(plan, every, values, roots, trees, known)  # type: ignore[arg-type]
+        leaves = plan.pick_leaves(found)
+        leaves = [*leaves, *taken.leaves] if leaves else taken.leaves
+        return Match(plan, leaves, taken.statics, roots, known)
 
     def note(
         self,
@@ -369,16 +341,16 @@ class Plans(Generic[B]):
 
     def _form(
         self, signature: Hashable, values: Sequence[Any], tops: Sequence[Part]
-    ) -> tuple[_Form, tuple[Hashable, ...]]:
+    ) -> tuple[_Form[B], tuple[Hashable, ...]]:
         """The form of these arguments, and the kinds by which a plan is found in it."""
         for form in self._forms:
             if form.signature == signature and (taken := form.take(values)) is not None:
-                return form, taken[1]
+                return form, form.kinds(taken.leaves)
         form = _Form(signature, values, tops)
         taken = form.take(values)
         if taken is None:  # a value that is not equal to itself
             raise Unguarded
-        return form, taken[1]
+        return form, form.kinds(taken.leaves)
 
 
 def _look(roots: Sequence[Any]) -> list[Known] | None:
@@ -429,16 +401,12 @@ def _planned(
     own = sum(len(part.region.leaf_keys) for part in tops)
     count = own + len(positions)
     hanging = len(hidden.region.children)
-    values: list[tuple[int, int, int] | None] = []
-    tree = 0
-    for argument, part in enumerate(tops):
-        kinds = part.region.kinds_of_values()
-        if part.region.ops[0][0] is Op.TREE:
-            at = itertools.count()
-            values += [None if kind is Op.TREE else (tree, next(at), _OF_TREE) for kind in kinds]
-            tree += 1
-        else:
-            values += [(argument, 0, _ARGUMENT) for _ in kinds]
+    position = itertools.count()
+    values: list[tuple[int | None, int, int] | None] = [
+        None if kind is Op.TREE else (None, 0, next(position))
+        for part in tops
+        for kind in part.region.kinds_of_values()
+    ]
     values += [None] * len(hidden.values)
     for obj in forest.objects:
         index, number = sources[id(obj)]

@@ -74,7 +74,7 @@ def _steps(case: _Case) -> Iterator[tuple[str, Callable[[], Any]]]:
         match = case.lifted._plans.find((True, 1), (case.model,))
 
     yield "guards", look
-    planned = _Planned(match, (case.model,), lambda match: None)
+    planned = _Planned(match, (case.model,), case.lifted, (case.model,), {})
     yield "buckets", planned.buckets
     buckets = planned.buckets()
 
