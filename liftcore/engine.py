@@ -422,7 +422,8 @@ class _Planned:
         """Merges what the program returned."""
         found, departure = self._found, outs[1].value
         arrival = self.built.arrival
-        return merge(departure, arrival, outs[0], found.objects, found.leaf, found.value, write=write, checked=True)
+        checked = found.plan.writable
+        return merge(departure, arrival, outs[0], found.objects, found.leaf, found.value, write=write, checked=checked)
 
     def done(self, outs: Sequence[Any]) -> _Done:
         """What `LiftSpec.finish` gets, from what the function returned."""

@@ -410,7 +410,7 @@ class Known:
         self._held = [
             (kinds[some[0]], 0 in some, [objects[number] for number in some if number]) for some in by_items.values()
         ]
-        self._stamps = list({kind.stamp or _no_stamp: None for kind in kinds if kind not in CONTAINERS.values()})
+        self._stamps = list({kind.stamp or _nothing: None for kind in kinds if kind not in CONTAINERS.values()})
         self._stamped: list[Any] | None = None
         self._brief: _Brief | None = None
         self._lists = [objects[number] for number in lists]
@@ -461,10 +461,11 @@ class Known:
     def _lay_out_cells(self, objects: Sequence[Any], kinds: Sequence[Any], pool: _Pool) -> None:
         cells = [number for number, kind in enumerate(kinds) if isinstance(kind, Reference)]
         self._words = _Words([objects[number] for number in cells], [kinds[number] for number in cells])
-        readers = {kinds[number].read_all or functools.partial(_each, kinds[number].read) for number in cells}
+        readers = {(kinds[number].read_all, kinds[number].read) for number in cells}
         if len(readers) > 1:
             raise Unguarded
-        self._read = readers.pop() if readers else list
+        read_all, read = readers.pop() if readers else (list, _nothing)
+        self._read: Callable[[Sequence[Any]], list[Any]] = read_all or functools.partial(_each, read)
         self._cells = [objects[number] for number in cells if number]
         plain = [number for number in cells if self.parts[number].region.is_leaf()]
         self._root_is_cell = cells[:1] == [0]
@@ -569,7 +570,7 @@ def _classes(nodes: Sequence[tuple[Node, list[Any]]]) -> list[type]:
     return classes
 
 
-def _no_stamp() -> None:
+def _nothing(*values: Any) -> None:
     return None
 
 

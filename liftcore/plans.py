@@ -202,6 +202,7 @@ class _Plan(Generic[B]):
       own: number of leaves that belong to arguments.
       values: where each static value comes from: which graph, which object in it, and which value of it; or None, 0,
         and which of the arguments' own.
+      writable: whether all objects may be written, so that none is asked again.
     """
 
     program: B
@@ -214,6 +215,7 @@ class _Plan(Generic[B]):
     buckets: Sequence[Pick]
     own: int
     values: Sequence[tuple[int | None, int, int] | None]
+    writable: bool
 
 
 class Stats(NamedTuple):
@@ -381,10 +383,6 @@ def _planned(
     program: B,
     buckets: Sequence[Sequence[int]],
 ) -> _Plan[B]:
-    for obj in forest.objects:
-        kind = kind_of(type(obj))
-        if isinstance(kind, Reference):
-            kind.check_write(obj)  # what may not be written now has no plan
     distinct = [index for index, root in enumerate(roots) if not any(root is other for other in roots[:index])]
     # Each object by its place among those that all graphs give, one after the other.
     places: dict[int, tuple[int, int]] = {}
@@ -422,4 +420,15 @@ def _planned(
         [picker([n - own if n >= own else n + count - own for n in numbers], count) for numbers in buckets],
         own,
         values,
+        all(map(_may_be_written, forest.objects)),
     )
+
+
+def _may_be_written(obj: Any) -> bool:
+    kind = kind_of(type(obj))
+    if isinstance(kind, Reference):
+        try:
+            kind.check_write(obj)
+        except Exception:  # a family's own
+            return False
+    return True

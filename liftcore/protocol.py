@@ -228,7 +228,8 @@ class Reference:
       born: `born(cell) -> token` of the lifted call in which the cell was made (`liftcore.captures.token`), for
         families whose cells report their reads and writes; None for the others.
       check_write: `check_write(cell)` raises if the cell may not be written here, such as under a plain JAX transform
-        that it was captured by; asked before the engine writes a result back.
+        that it was captured by; asked before the engine writes a result back. Its answer depends on what is running and
+        on the metadata: where it was yes, a plan does not ask again.
       notes: where plans are kept; None: calls with such a cell at the top of an argument have no plan.
       read_all: `read_all(cells) -> list`, as `read` of each, faster; None if there is no faster way.
       stamp: `stamp() -> value`, another one after the metadata of any cell was replaced; None if nobody keeps count.
