@@ -118,13 +118,16 @@ class _Recipe:
       values: its static values and rebuilders.
     """
 
-    __slots__ = ("_bucket", "_kept", "_leaves", "_make", "_pick", "_values", "part")
+    __slots__ = ("_bucket", "_leaves", "_make", "_pick", "_renewed", "_values", "part")
 
     def __init__(self, part: Part, leaves: Sequence[_Out | _Kept], values: Sequence[Any]) -> None:
         self.part = part
         self._leaves = tuple(leaves)
         self._values = tuple(values)
-        self._kept = any(isinstance(value, _Kept) or type(value) in _CHANGEABLE for value in values)
+        # Every caller gets its own: what came in, and a copy of what can be changed in place.
+        self._renewed = [
+            index for index, value in enumerate(values) if isinstance(value, _Kept) or type(value) in _CHANGEABLE
+        ]
         # Made when it is first used: of most cells only the source is asked.
         self._make: Callable[..., list[Any]] | None = None
         # Most leaves come from one bucket, as they are.
@@ -147,9 +150,12 @@ class _Recipe:
             leaves = [self._outside(leaf, given) for leaf in self._leaves]
         if self._make is None:
             self._make = self._maker()
-        values: Sequence[Any] = self._values
-        if self._kept:
-            values = [given.value(one.number) if isinstance(one, _Kept) else _own(one) for one in values]
+        if not self._renewed:
+            return self._make(leaves, self._values, given.objects)
+        values = list(self._values)
+        for index in self._renewed:
+            one = values[index]
+            values[index] = given.value(one.number) if isinstance(one, _Kept) else copy.copy(one)
         return self._make(leaves, values, given.objects)
 
     def _maker(self) -> Callable[..., list[Any]]:
@@ -773,11 +779,6 @@ def merge(
     if write and (renewed or departure.values):
         _write(departure, arrival, buckets, everything, renewed, checked)
     return replaced, result
-
-
-def _own(value: Any) -> Any:
-    """A static value that the function made, for one caller: what can be changed in place is copied."""
-    return copy.copy(value) if type(value) in _CHANGEABLE else value
 
 
 def _write(
