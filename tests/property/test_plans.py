@@ -232,7 +232,7 @@ def test_each_change_meets_a_plan_and_a_new_one_is_followed(
 ) -> None:
     pair = _Pair(blueprint, Program((Step("write", 0, 1, 1), Step("read", 1, 0, 0)), "number", 0), transform)
     assert [pair.call() for _ in range(4)] == [False, False, True, True]
-    pair.call(looking=False)
+    assert pair.renew()
     pair.change(change)
     pair.call()
     assert pair.settle()
