@@ -26,8 +26,8 @@ _TRANSFORMS: dict[str, Callable[[Callable[..., Any]], Any]] = {
     "remat": lift.remat,
     "a loss": lambda f: lift.value_and_grad(f, has_aux=True),
 }
-# A graph that changed often is watched again after this many calls, at most, as often as one changes here.
-_CALLS = 9
+# A graph that changed more often than a few times in turn is watched again after more calls than these: not here.
+_CALLS = 4
 
 
 def _described(roots: Any) -> str:
@@ -84,8 +84,8 @@ class _Pair:
         """Calls both, and compares results, graphs and identities; whether the lifted call went by a plan.
 
         Args:
-          looking: compare the graphs. It makes a copy, and who makes a module tells that something has changed: a
-            plan looks at the graph in full then.
+          looking: compare the graphs. It makes a copy, and who makes a variable with metadata tells that something
+            has changed: a plan looks at the graph in full then.
         """
         self._turn += 1
         x, before = jnp.float32(self._turn % 3), self.lifted.stats()
@@ -119,8 +119,10 @@ class _Pair:
 
     def settle(self) -> bool:
         """Calls until a plan is followed, and once more, when a short look may be enough; whether one is."""
-        followed = any(self.call() for _ in range(_CALLS))
-        return self.call(looking=False) or followed
+        self.call()
+        if any(self.call(looking=False) for _ in range(_CALLS)):
+            self.call()
+        return self.call(looking=False)
 
     def renew(self) -> bool:
         """Puts a copy in the place of the graph, that nobody has looked into; whether a plan is followed then."""
@@ -181,7 +183,7 @@ class Machine(RuleBasedStateMachine):
     )
     def start(self, blueprint: Blueprint, program: Program, transform: str) -> None:
         self.pair = _Pair(blueprint, program, transform)
-        self.pair.settle()
+        self.pair.renew()
 
     @rule(change=programs((*STRUCTURE, *WRITES), most=2))
     def steps(self, change: Program) -> None:

@@ -155,6 +155,21 @@ def test_a_captured_model_may_become_another() -> None:
     assert float(step(1.0)) == 4.0
 
 
+def test_a_captured_model_that_another_function_knows_anew_is_not_what_a_plan_knew() -> None:
+    model = Model()
+    model.factor = 2
+    one = lift.jit(lambda x: model.child.w.value.sum() * model.factor + x)
+    other = lift.jit(lambda x: model.child.w.value.sum() * x)
+    _planned(one, 1.0)
+    _planned(other, 1.0)
+    total = float(model.child.w.value.sum())
+    assert float(one(1.0)) == total * 2 + 1
+    model.factor = 3
+    for _ in range(6):
+        other(1.0)
+    assert float(one(1.0)) == total * 3 + 1
+
+
 def test_a_plan_is_not_followed_where_something_is_traced() -> None:
     model, step = Model(), lift.jit(lambda model: _step(model))
     _planned(step, model)
