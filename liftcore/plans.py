@@ -106,23 +106,23 @@ class _Form(Generic[B]):
     Attributes:
       signature: how they are passed.
       plans: by the serial numbers of what is known of the objects in them, and by the kinds of some leaves.
+      take: takes arguments apart; None if they have another form.
     """
 
     def __init__(self, signature: Hashable, values: Sequence[Any], parts: Sequence[Part]) -> None:
         self.signature = signature
         self.plans: dict[tuple[tuple[int, ...], tuple[Hashable, ...]], _Plan[B]] = {}
-        self._shape = Shape([branches(part.region.ops)[0] for part in parts], values)
+        self.take = Shape([branches(part.region.ops)[0] for part in parts], values).take
         counts = [len(part.region.leaf_keys) for part in parts]
         starts = itertools.accumulate(counts, initial=0)
         marks = [start + at for start, count in zip(starts, counts, strict=False) for at in range(min(count, _MARKS))]
         self._marks = picker(marks, sum(counts))
-        self.take = self._shape.take
 
     def find(self, serials: tuple[int, ...], leaves: Sequence[Any]) -> _Plan[B] | None:
         """The plan for arguments of this form, with these leaves."""
         plans = self.plans
         if len(plans) == 1:  # where it is not for leaves of these kinds, JAX finds out
-            (only,) = tuple(plans)
+            only, *_ = tuple(plans)  # another thread may add one now
             return plans.get(only) if only[0] == serials else None
         return plans.get((serials, self.kinds(leaves)))
 

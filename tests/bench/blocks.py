@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 
 import liftcore as lift
 
-__all__ = ["EquinoxModel", "Model", "arrays", "decayed", "total"]
+__all__ = ["EquinoxModel", "Model", "anew", "arrays", "decayed", "read", "read_cells", "total", "write", "write_cells"]
 
 _SLOTS = ("kernel", "bias", "scale", "shift")
 
@@ -76,3 +77,29 @@ def total(leaves: Iterable[Any]) -> Any:
 def decayed(leaf: Any) -> Any:
     """What a step gives a leaf as its next value."""
     return leaf * 0.999
+
+
+def read(tree: Any) -> Any:
+    """A step that reads all arrays of a pytree."""
+    return total(leaf for leaf in jax.tree.leaves(tree) if eqx.is_array(leaf))
+
+
+def write(tree: Any) -> Any:
+    """A step that gives every array of a pytree a new value."""
+    return jax.tree.map(lambda leaf: decayed(leaf) if eqx.is_array(leaf) else leaf, tree)
+
+
+def read_cells(model: Model) -> Any:
+    """A step that reads all variables."""
+    return total(cell.value for cell in model.cells())
+
+
+def write_cells(model: Model) -> None:
+    """A step that gives every variable a new value."""
+    for cell in model.cells():
+        cell.value = decayed(cell.value)
+
+
+def anew(step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A new function that does the same, so that it finds nothing that another has left in a cache."""
+    return lambda model: step(model)

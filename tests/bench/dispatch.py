@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 
 import liftcore as lift
-from tests.bench.blocks import EquinoxModel, Model, arrays, decayed, total
+from tests.bench.blocks import EquinoxModel, Model, anew, arrays, read, read_cells, write, write_cells
 from tests.bench.rounds import Contender, Limits, calling, threading
 from tests.bench.table import Table
 from tests.bench.timed import MICROSECONDS, timed
@@ -26,18 +26,11 @@ FLAT, OBJECTS = "jax.jit, flat list", "lift.jit, objects"
 
 def _reading(variables: int) -> dict[str, Contender]:
     """Every contender returns the sum of all variables."""
-
-    def of_tree(model: Any) -> Any:
-        return total(jax.tree.leaves(model))
-
-    def of_objects(model: Model) -> Any:
-        return total(cell.value for cell in model.cells())
-
-    flat = arrays(variables)
+    flat, of_tree = arrays(variables), anew(read)
     tree = EquinoxModel(flat)
     return {
         FLAT: calling(jax.jit(of_tree), flat),
-        OBJECTS: calling(lift.jit(of_objects), Model(flat)),
+        OBJECTS: calling(lift.jit(anew(read_cells)), Model(flat)),
         "lift.jit, Equinox": calling(lift.jit(of_tree), tree),
         "eqx.filter_jit": calling(eqx.filter_jit(of_tree), tree),
     }
@@ -45,17 +38,9 @@ def _reading(variables: int) -> dict[str, Contender]:
 
 def _writing(variables: int) -> dict[str, Contender]:
     """Every contender gives each variable a new value, which the next call starts with."""
-
-    def of_tree(model: Any) -> Any:
-        return jax.tree.map(decayed, model)
-
-    def of_objects(model: Model) -> None:
-        for cell in model.cells():
-            cell.value = decayed(cell.value)
-
-    flat = arrays(variables)
+    flat, of_tree = arrays(variables), anew(write)
     tree, model = EquinoxModel(flat), Model(flat)
-    step = lift.jit(of_objects)
+    step = lift.jit(anew(write_cells))
 
     def with_objects() -> Any:
         step(model)

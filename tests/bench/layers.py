@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 import liftcore as lift
-from tests.bench.blocks import decayed, total
+from tests.bench.blocks import anew, read, write
 from tests.bench.rounds import Contender, Limits, calling, threading
 from tests.bench.table import Table
 from tests.bench.timed import MICROSECONDS, timed
@@ -36,14 +36,6 @@ class Stack(eqx.Module):
         self.activation = jnp.tanh
 
 
-def _read(model: Any) -> Any:
-    return total(leaf for leaf in jax.tree.leaves(model) if eqx.is_array(leaf))
-
-
-def _trained(model: Any) -> Any:
-    return jax.tree.map(lambda leaf: decayed(leaf) if eqx.is_array(leaf) else leaf, model)
-
-
 def _renewing(step: Callable[[Any], Any], model: Any) -> Contender:
     """Calls a step with a new model of new arrays each time."""
     copied = jax.jit(lambda arrays: jax.tree.map(jnp.copy, arrays))
@@ -61,9 +53,9 @@ def _returned(step: Callable[[Any], Any], model: Any) -> Contender:
 
 #: What each step does, and with which model it is called.
 CASES: Mapping[str, tuple[Callable[[Any], Any], Callable[[Callable[[Any], Any], Any], Contender]]] = {
-    "same module, reads all": (_read, calling),
-    "module returned and passed in again": (_trained, _returned),
-    "new module every call, reads all": (_read, _renewing),
+    "same module, reads all": (read, calling),
+    "module returned and passed in again": (write, _returned),
+    "new module every call, reads all": (read, _renewing),
 }
 
 
@@ -72,14 +64,10 @@ def contenders(layers: int, case: str) -> dict[str, Contender]:
     step, way = CASES[case]
     model = Stack(layers)
 
-    # Each has its own function, so that none finds what another has left in JAX's caches.
-    def new() -> Callable[[Any], Any]:
-        return lambda model: step(model)
-
     return {
-        "jax.jit, arrays": way(jax.jit(new()), eqx.filter(model, eqx.is_array)),
-        "lift.jit": way(lift.jit(new()), model),
-        "eqx.filter_jit": way(eqx.filter_jit(new()), model),
+        "jax.jit, arrays": way(jax.jit(anew(step)), eqx.filter(model, eqx.is_array)),
+        "lift.jit": way(lift.jit(anew(step)), model),
+        "eqx.filter_jit": way(eqx.filter_jit(anew(step)), model),
     }
 
 

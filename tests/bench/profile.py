@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import gc
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -14,9 +13,9 @@ import jax
 
 import liftcore as lift
 from liftcore.engine import _Planned
-from tests.bench.blocks import Model, arrays, decayed, total
+from tests.bench.blocks import Model, anew, arrays, read, read_cells, write, write_cells
 from tests.bench.layers import Stack
-from tests.bench.rounds import Limits
+from tests.bench.rounds import Limits, rounds, uncollected
 from tests.bench.table import Table
 
 __all__ = ["table"]
@@ -32,29 +31,16 @@ class _Case:
     model: Any
 
 
-def _read(tree: Any) -> Any:
-    return total(leaf for leaf in jax.tree.leaves(tree) if eqx.is_array(leaf))
-
-
-def _write(tree: Any) -> Any:
-    return jax.tree.map(decayed, tree)
-
-
-def _read_cells(model: Model) -> Any:
-    return total(cell.value for cell in model.cells())
-
-
-def _write_cells(model: Model) -> None:
-    for cell in model.cells():
-        cell.value = decayed(cell.value)
-
-
 def _cases(variables: int, layers: int) -> dict[str, _Case]:
     flat, stack = arrays(variables), Stack(layers)
+
+    def case(by_hand: Callable[[Any], Any], given: Any, step: Callable[[Any], Any], model: Any) -> _Case:
+        return _Case(jax.jit(anew(by_hand)), given, lift.jit(anew(step)), model)
+
     return {
-        f"{variables} variables, reads all": _Case(jax.jit(_read), flat, lift.jit(_read_cells), Model(flat)),
-        f"{variables} variables, writes all": _Case(jax.jit(_write), flat, lift.jit(_write_cells), Model(flat)),
-        f"Equinox, {layers} layers": _Case(jax.jit(_read), eqx.filter(stack, eqx.is_array), lift.jit(_read), stack),
+        f"{variables} variables, reads all": case(read, flat, read_cells, Model(flat)),
+        f"{variables} variables, writes all": case(write, flat, write_cells, Model(flat)),
+        f"Equinox, {layers} layers": case(read, eqx.filter(stack, eqx.is_array), read, stack),
     }
 
 
@@ -101,17 +87,11 @@ def _measured(cases: Mapping[str, _Case], limits: Limits) -> dict[str, list[dict
     for _ in range(limits.warm_up):
         for case in cases.values():
             _wait((case.by_hand(case.arrays), case.lifted(case.model)))
-    end = time.perf_counter() + limits.seconds
-    for index in range(limits.rounds):
-        if index >= limits.fewest and time.perf_counter() > end:
-            break
-        gc.disable()
-        try:
+    for _ in rounds(limits):
+        with uncollected():
             # All cases in turn, so that each finds the machine's caches as others have left them.
             for name, case in cases.items():
                 measured[name].append(_taken(_steps(case)))
-        finally:
-            gc.enable()
     return measured
 
 

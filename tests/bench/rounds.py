@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import gc
 import operator
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 
-__all__ = ["Contender", "Limits", "Timing", "calling", "compare", "threading"]
+__all__ = ["Contender", "Limits", "Timing", "calling", "compare", "rounds", "threading", "uncollected"]
 
 #: Makes ready what one round times, and returns it: a function whose result is waited for.
 Contender = Callable[[], Callable[[], Any]]
@@ -83,13 +84,9 @@ def compare(contenders: Mapping[str, Contender], limits: Limits) -> dict[str, Ti
       A timing for each.
     """
     names = tuple(contenders)
-    measured: list[tuple[float, ...]] = []
     for _ in range(limits.warm_up):
         _round(tuple(contenders.values()))
-    gc.collect()
-    end = time.perf_counter() + limits.seconds
-    while len(measured) < limits.rounds and (len(measured) < limits.fewest or time.perf_counter() < end):
-        measured.append(_round(tuple(contenders.values())))
+    measured = [_round(tuple(contenders.values())) for _ in rounds(limits)]
     columns = dict(zip(names, zip(*measured, strict=True), strict=True))
     first = columns[names[0]]
     return {
@@ -98,15 +95,32 @@ def compare(contenders: Mapping[str, Contender], limits: Limits) -> dict[str, Ti
     }
 
 
+def rounds(limits: Limits) -> Iterator[int]:
+    """The number of each round that counts; the time runs from the first on."""
+    gc.collect()
+    end = time.perf_counter() + limits.seconds
+    for number in range(limits.rounds):
+        if number >= limits.fewest and time.perf_counter() >= end:
+            return
+        yield number
+
+
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """Within this context no garbage is collected, which would fall on whoever is timed then."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 def _round(contenders: Sequence[Contender]) -> tuple[float, ...]:
     ready = [contender() for contender in contenders]
     times = []
-    gc.disable()
-    try:
+    with uncollected():
         for run in ready:
             start = time.perf_counter()
             jax.block_until_ready(run())  # type: ignore[no-untyped-call]
             times.append(time.perf_counter() - start)
-    finally:
-        gc.enable()
     return tuple(times)

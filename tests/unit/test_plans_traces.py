@@ -113,24 +113,22 @@ def _with_x(make: Callable[[], Any]) -> _Event:
     return event
 
 
-def _with_value(make: Callable[[], Any]) -> _Event:
+def _with(put: Callable[[_Model, Any], None], make: Callable[[], Any], usual: Callable[[], Any]) -> _Event:
     @contextlib.contextmanager
     def event(world: _World) -> Iterator[None]:
-        world.model.weight.value = make()
+        put(world.model, make())
         yield
-        world.model.weight.value = jnp.ones(2)
+        put(world.model, usual())
 
     return event
+
+
+def _with_value(make: Callable[[], Any]) -> _Event:
+    return _with(lambda model, new: setattr(model.weight, "value", new), make, lambda: jnp.ones(2))
 
 
 def _with_attribute(value: Any) -> _Event:
-    @contextlib.contextmanager
-    def event(world: _World) -> Iterator[None]:
-        world.model.n = value
-        yield
-        world.model.n = 1
-
-    return event
+    return _with(lambda model, new: setattr(model, "n", new), lambda: value, lambda: 1)
 
 
 @contextlib.contextmanager
